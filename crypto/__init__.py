@@ -1,0 +1,1 @@
+"""Packed Paillier: keys, slots, ciphertexts. Nothing here knows about Ray or the network."""

@@ -1,0 +1,185 @@
+"""The error tree: every error has a stable code, an exit status and a remedy.
+
+`code` is also the label of the error in metrics and the anchor of its section in docs/exit-codes.md.
+Exit codes go by stage: 10 configuration and task, 20 capture, 30 keys and cryptography, 40 transport,
+50 aggregation, 60 release and analysis.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PenroseError(Exception):
+    """Base of all errors that a user can meet: what happened, and what to do about it."""
+
+    code: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild in another process: an actor's error reaches the caller whole."""
+        return _rebuild, (type(self), self.message, self.remedy)
+
+    @property
+    def docs(self) -> str:
+        """Where the documentation explains this error."""
+        return f"docs/exit-codes.md#{self.code}"
+
+
+def _rebuild(kind: type[PenroseError], message: str, remedy: str) -> PenroseError:
+    return kind(message, remedy=remedy)
+
+
+class ConfigError(PenroseError):
+    """A configuration file, task or option is wrong."""
+
+    code = "config"
+    exit_code = 10
+
+
+class PortInUseError(PenroseError):
+    """The gateway's port is taken by another process."""
+
+    code = "port-in-use"
+    exit_code = 11
+
+
+class PlacementError(PenroseError):
+    """The actor graph does not fit on the cluster."""
+
+    code = "placement"
+    exit_code = 12
+
+
+class TaskError(PenroseError):
+    """A task is not signed by the expected design server, or not consistent."""
+
+    code = "task"
+    exit_code = 13
+
+
+class PolicyError(PenroseError):
+    """A task asks for more than the GPU owner's policy allows."""
+
+    code = "policy"
+    exit_code = 14
+
+
+class TraceError(PenroseError):
+    """A trace file cannot be read."""
+
+    code = "trace"
+    exit_code = 20
+
+
+class SourceError(PenroseError):
+    """An event source cannot be used on this machine."""
+
+    code = "source"
+    exit_code = 21
+
+
+class KeyMissingError(PenroseError):
+    """A key file does not exist."""
+
+    code = "key-missing"
+    exit_code = 30
+
+
+class KeyPermissionError(PenroseError):
+    """A private key file can be read by others."""
+
+    code = "key-permission"
+    exit_code = 31
+
+
+class KeyFormatError(PenroseError):
+    """A key is damaged, of another version, or too weak."""
+
+    code = "key-format"
+    exit_code = 32
+
+
+class WrongKeyError(PenroseError):
+    """A ciphertext or release belongs to another key."""
+
+    code = "wrong-key"
+    exit_code = 33
+
+
+class CiphertextError(PenroseError):
+    """A ciphertext is outside the group of the public key."""
+
+    code = "ciphertext"
+    exit_code = 34
+
+
+class CapacityError(PenroseError):
+    """One more report could overflow a slot."""
+
+    code = "capacity"
+    exit_code = 35
+
+
+class TransportError(PenroseError):
+    """The gateway cannot be reached or refused a report."""
+
+    code = "transport"
+    exit_code = 40
+
+
+class WireError(PenroseError):
+    """Bytes are not a message of this protocol version."""
+
+    code = "invalid-message"
+    exit_code = 41
+
+
+class JournalError(PenroseError):
+    """A journal is damaged or cannot be written."""
+
+    code = "journal"
+    exit_code = 50
+
+
+class JournalVersionError(PenroseError):
+    """A journal was written by a newer version."""
+
+    code = "journal-version"
+    exit_code = 51
+
+
+class RefusedReportError(PenroseError):
+    """The aggregation service refuses a report."""
+
+    code = "report-refused"
+    exit_code = 52
+
+
+class GateError(PenroseError):
+    """A release has too few contributors."""
+
+    code = "too-few-contributors"
+    exit_code = 60
+
+
+class SumRuleError(PenroseError):
+    """A decrypted sum is not a sum of honest reports."""
+
+    code = "sum-rule"
+    exit_code = 61
+
+
+class ReleaseFormatError(PenroseError):
+    """A file is not a release, or of another version."""
+
+    code = "release-format"
+    exit_code = 62

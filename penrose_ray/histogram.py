@@ -1,0 +1,171 @@
+"""What a client counts: counters, bin edges and 128-bin histograms.
+
+A histogram has exactly 128 bins. Intervals are closed on the left and open on the right; the first bin of
+an axis takes everything below `low` and the last one everything from `high` on, so no measured value is
+lost. A value that was not measured is NaN and is not counted, never 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from penrose_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+BINS = 128
+
+
+class Counter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One measured quantity. Values of different sources or vendors are never added."""
+
+    name: str
+    unit: str
+    source: str
+    vendor: str
+
+    @property
+    def label(self) -> str:
+        """Text for tables and figures, such as `duration [ns] (opencl)`."""
+        return f"{self.name} [{self.unit}] ({self.source})"
+
+
+class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bins along one counter: `bins` - 2 between `low` and `high`, one below and one above."""
+
+    scale: Literal["linear", "log"]
+    low: float
+    high: float
+    bins: int = BINS
+
+    def edges(self) -> NDArray[np.float64]:
+        """The `bins` - 1 inner edges, ascending, in the counter's unit."""
+        return _edges(self)
+
+    def centres(self) -> NDArray[np.float64]:
+        """A representative value for each of the `bins` bins.
+
+        The middle of the interval (geometric on a log axis); `low` and `high` for the open-ended bins, so
+        a mean over them is a lower bound of what lies above and an upper bound of what lies below.
+        """
+        edges = self.edges()
+        middle = np.sqrt(edges[:-1] * edges[1:]) if self.scale == "log" else (edges[:-1] + edges[1:]) / 2
+        return np.concatenate(([self.low], middle, [self.high]))
+
+    def index(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Bin of each value; the values must not be NaN."""
+        return np.searchsorted(self.edges(), values, side="right").astype(np.int64)
+
+
+@functools.lru_cache(maxsize=256)
+def _edges(axis: Axis) -> NDArray[np.float64]:
+    spaced = np.geomspace if axis.scale == "log" else np.linspace
+    edges = spaced(axis.low, axis.high, axis.bins - 1)
+    edges.flags.writeable = False
+    return edges
+
+
+class CounterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Counters that one histogram shows together.
+
+    One axis of 128 bins, two axes whose bins multiply to 128 (16 x 8: a joint histogram, the second counter
+    runs fastest), or up to 128 categories of one integer-valued counter.
+    """
+
+    name: str
+    counters: tuple[Counter, ...]
+    axes: tuple[Axis, ...] = ()
+    categories: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise ConfigError when the bins do not come to 128 or do not fit the counters."""
+        if self.categories:
+            self._require(not self.axes, "categories and axes exclude one another")
+            self._require(len(self.counters) == 1, "a categorical set has exactly one counter")
+            self._require(len(self.categories) <= BINS, f"at most {BINS} categories fit")
+            return
+        self._require(len(self.axes) in (1, 2), "one or two axes, or categories, are needed")
+        self._require(len(self.axes) == len(self.counters), "each counter needs its own axis")
+        for axis in self.axes:
+            self._require(np.isfinite([axis.low, axis.high]).all(), "low and high must be finite")
+            self._require(axis.low < axis.high, f"low {axis.low} must be below high {axis.high}")
+            self._require(axis.scale == "linear" or axis.low > 0, "a log axis starts above 0")
+            self._require(axis.bins >= 3, "an axis needs 3 bins or more")  # noqa: PLR2004 - under, one, over
+        total = int(np.prod([axis.bins for axis in self.axes]))
+        self._require(total == BINS, f"the bins multiply to {total}, not {BINS}")
+
+    def _require(self, condition: bool | np.bool_, reason: str) -> None:  # noqa: FBT001 - an assertion's shape
+        if not condition:
+            raise ConfigError(
+                f"Counter set {self.name!r}: {reason}.", remedy="Correct it in the task's counter_sets."
+            )
+
+    def bin_of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Bin (0 to 127) of each row of `values`, shape (n, number of counters), without NaN."""
+        if self.categories:
+            return np.clip(values[:, 0].astype(np.int64), 0, len(self.categories) - 1)
+        index = self.axes[0].index(values[:, 0])
+        for column, axis in enumerate(self.axes[1:], start=1):
+            index = index * axis.bins + axis.index(values[:, column])
+        return index
+
+    def labels(self) -> tuple[str, ...]:
+        """A text per bin: categories, or `[low, high)` of each axis."""
+        if self.categories:
+            return self.categories + ("",) * (BINS - len(self.categories))
+        per_axis = [_interval_labels(axis) for axis in self.axes]
+        return tuple(" x ".join(parts) for parts in itertools.product(*per_axis))
+
+
+def _interval_labels(axis: Axis) -> list[str]:
+    edges = axis.edges()
+    inner = [f"[{low:.4g}, {high:.4g})" for low, high in itertools.pairwise(edges)]
+    return [f"< {edges[0]:.4g}", *inner, f">= {edges[-1]:.4g}"]
+
+
+def count(counter_set: CounterSet, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Histogram of `values`, shape (n, number of counters); rows with a NaN are left out.
+
+    Returns:
+        128 counts, int64.
+    """
+    measured = values[~np.isnan(values).any(axis=1)]
+    return np.bincount(counter_set.bin_of(measured), minlength=BINS).astype(np.int64)
+
+
+def marginal(counter_set: CounterSet, counts: NDArray[np.int64], axis: int = 0) -> NDArray[np.int64]:
+    """Counts along one axis of a (joint) histogram, the others summed out."""
+    if not counter_set.axes:
+        return counts
+    grid = counts.reshape([each.bins for each in counter_set.axes])
+    others: Sequence[int] = [index for index in range(grid.ndim) if index != axis]
+    return grid.sum(axis=tuple(others), dtype=np.int64)
+
+
+def mean(axis: Axis, counts: NDArray[np.int64]) -> float:
+    """Mean by bin centres in the axis' unit; NaN for an empty histogram."""
+    total = counts.sum()
+    return float((axis.centres() * counts).sum() / total) if total else float("nan")
+
+
+def quantile(axis: Axis, counts: NDArray[np.int64], share: float) -> float:
+    """Value below which `share` (0 to 1) of the samples lie, interpolated inside its bin; NaN when empty."""
+    total = counts.sum()
+    if not total:
+        return float("nan")
+    cumulative = np.cumsum(counts)
+    wanted = share * total
+    bin_ = int(np.searchsorted(cumulative, wanted))
+    if bin_ in (0, axis.bins - 1):
+        return axis.low if bin_ == 0 else axis.high
+    low, high = axis.edges()[bin_ - 1], axis.edges()[bin_]
+    part = (wanted - cumulative[bin_ - 1]) / counts[bin_]
+    return float(low * (high / low) ** part if axis.scale == "log" else low + (high - low) * part)

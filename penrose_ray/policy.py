@@ -1,0 +1,63 @@
+"""The GPU owner's policy: what a task may ask of this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from penrose_ray.errors import PolicyError
+from penrose_ray.settings import Section, load_section
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penrose_ray.task import Task
+
+
+class OwnerPolicy(Section):
+    """`policy.toml`. The defaults are strict: a client without a policy file accepts no demo."""
+
+    allow_demo: bool = False
+    allowed_counters: tuple[str, ...] = ("*",)
+    """Counter names, or `*` for all that the sources offer."""
+    least_sampling_interval: int = Field(default=1_000, ge=1)
+    """Least S: a task that samples more often is refused."""
+    least_contributors: int = Field(default=50, ge=1)
+    """Least k."""
+    max_overhead_percent: float = Field(default=3.0, gt=0, le=100)
+    """Budget of one core for capture and encryption."""
+
+    def check(self, task: Task) -> None:
+        """Raise PolicyError naming the first thing that the owner does not allow."""
+        if task.demo and not self.allow_demo:
+            raise _refusal("it is a demo task, whose releases may show one contributor", "allow_demo = true")
+        if task.sampling_interval < self.least_sampling_interval:
+            raise _refusal(
+                f"it samples one launch in {task.sampling_interval}",
+                f"least_sampling_interval = {task.sampling_interval}",
+            )
+        if task.min_contributors < self.least_contributors:
+            raise _refusal(
+                f"it opens sums of {task.min_contributors} contributors",
+                f"least_contributors = {task.min_contributors}",
+            )
+        if "*" not in self.allowed_counters:
+            for counter_set in task.counter_sets:
+                for counter in counter_set.counters:
+                    if counter.name not in self.allowed_counters:
+                        raise _refusal(
+                            f"it reads the counter {counter.name!r}", f'allowed_counters = [..., "{counter.name}"]'
+                        )
+
+
+def _refusal(reason: str, setting: str) -> PolicyError:
+    return PolicyError(
+        f"The owner's policy refuses this task: {reason}.",
+        remedy=f"If the owner agrees, set {setting} in policy.toml.",
+    )
+
+
+def load_policy(path: Path) -> OwnerPolicy:
+    """Read a `policy.toml`; ConfigError names an unknown key with its line and the nearest valid one."""
+    return load_section(path, OwnerPolicy)

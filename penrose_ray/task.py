@@ -1,0 +1,234 @@
+"""The task: what a design server asks of clients, immutable and signed.
+
+A task is published once. Its id is the SHA-256 of its canonical encoding, so nobody can be shown other
+parameters under the same id; any change, a rotated key too, is a new task. The word and the rule are DAP's
+(draft-ietf-ppm-dap).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from penrose_ray.crypto.packing import SlotProfile, profile
+from penrose_ray.crypto.public_key import PublicKey
+from penrose_ray.errors import ConfigError, TaskError
+from penrose_ray.histogram import CounterSet
+from penrose_ray.types import BatchId, TaskId
+
+FORMAT_VERSION = 1
+CONTRIBUTOR_FLOOR = 50
+"""Least k of a task that is not a demo."""
+_SIGNING_CONTEXT = b"penrose-ray task v1\x00"
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of one collection. The letters are those of the literature: S, L, O, H, k, r, c, m, q."""
+
+    name: str
+    demo: bool
+    """A task for trying the system: no floor under k, no tokens needed; clients refuse it by default."""
+    public_key: bytes
+    """The Paillier key, as `PublicKey.to_bytes()`."""
+    slot_profile: str = "std3072"
+    counter_sets: tuple[CounterSet, ...]
+    rotation: tuple[tuple[str, ...], ...]
+    """Groups of counter sets; one group is watched at a time."""
+    rotation_s: int = 3600
+    samples_per_histogram: int = 10_000
+    """H: samples of a full histogram."""
+    sampling_interval: int = 10_000
+    """S: one launch in S is sampled on average."""
+    sampler: Literal["jitter", "paper"] = "jitter"
+    offset_reset_s: int = 600
+    """O: seconds after which the `paper` sampler draws a new offset."""
+    snippet_launches: int = 10_000
+    """L: launches of a snippet."""
+    signature_scheme: str = "g8-recurring-v1"
+    similarity: float = 0.85
+    """tau: least Jaccard similarity of two snippets of one class."""
+    identity: Literal["plain", "keyed", "oprf"] = "plain"
+    batch_s: int = 86_400
+    min_samples: int = 100
+    """A histogram with fewer samples at the end of a batch is carried over once, then dropped."""
+    reports_per_class: int = 1
+    """r: reports a client may send per class, counter set and batch; 0 means no bound."""
+    min_contributors: int = 200
+    """k: honest contributors that a release must keep."""
+    tokens_per_day: int = 32
+    """c: tokens a client gets a day; 0 means no tokens, allowed in a demo only."""
+    hostile_clients: int = 10
+    """m: hostile enrolled clients assumed."""
+    cover_rate: float = 0.1
+    """q: share of reports that are cover reports."""
+    noise_sigma: float = 0.0
+    """Standard deviation of the discrete Gaussian noise on each bin; 0 is off."""
+
+    def key(self) -> PublicKey:
+        """The Paillier public key."""
+        return PublicKey.from_bytes(self.public_key)
+
+    def profile(self) -> SlotProfile:
+        """How bins lie in ciphertexts."""
+        return profile(self.slot_profile)
+
+    def capacity(self) -> int:
+        """Most reports that one sum may hold."""
+        return self.profile().capacity(self.samples_per_histogram)
+
+    def batch_of(self, time_s: float) -> BatchId:
+        """Batch of a report created at `time_s` (seconds since the epoch)."""
+        return BatchId(int(time_s // self.batch_s))
+
+    def counter_set_index(self, name: str) -> int:
+        """Position of a counter set; ConfigError when the task has none of that name."""
+        for index, counter_set in enumerate(self.counter_sets):
+            if counter_set.name == name:
+                return index
+        raise ConfigError(
+            f"The task has no counter set {name!r}.",
+            remedy=f"Use one of {', '.join(each.name for each in self.counter_sets)}.",
+        )
+
+    def encode(self) -> bytes:
+        """Canonical encoding: version byte, then MessagePack with the fields in declared order."""
+        return bytes([FORMAT_VERSION]) + msgspec.msgpack.encode(self)
+
+    @property
+    def task_id(self) -> TaskId:
+        """SHA-256 of the canonical encoding."""
+        return TaskId(hashlib.sha256(self.encode()).digest())
+
+    def check(self) -> None:
+        """Raise ConfigError naming the first field whose value cannot work."""
+        _check_counters(self)
+        _check_ranges(self)
+        if self.profile().modulus_bits != self.key().bits:
+            raise _field_error("slot_profile", self.slot_profile, f"the key has {self.key().bits} bits")
+        if not self.demo and self.tokens_per_day == 0:
+            raise _field_error("tokens_per_day", 0, "a task without tokens must have demo = true")
+        if not self.demo and self.min_contributors < CONTRIBUTOR_FLOOR:
+            raise _field_error(
+                "min_contributors", self.min_contributors, f"the floor is {CONTRIBUTOR_FLOOR} unless demo"
+            )
+
+
+def _field_error(field: str, value: object, reason: str) -> ConfigError:
+    return ConfigError(f"Task field {field} = {value!r}: {reason}.", remedy=f"Change task.{field}.")
+
+
+_LEAST = {
+    "rotation_s": 1,
+    "samples_per_histogram": 1,
+    "sampling_interval": 1,
+    "offset_reset_s": 1,
+    "snippet_launches": 8,
+    "batch_s": 1,
+    "min_samples": 1,
+    "reports_per_class": 0,
+    "min_contributors": 1,
+    "tokens_per_day": 0,
+    "hostile_clients": 0,
+    "noise_sigma": 0,
+}
+
+
+def _check_ranges(task: Task) -> None:
+    for field, least in _LEAST.items():
+        if getattr(task, field) < least:
+            raise _field_error(field, getattr(task, field), f"the least value is {least}")
+    if not 0 <= task.cover_rate < 1:
+        raise _field_error("cover_rate", task.cover_rate, "it is a share, 0 to below 1")
+    if not 0 < task.similarity <= 1:
+        raise _field_error("similarity", task.similarity, "it is a Jaccard similarity, above 0 to 1")
+    if task.min_samples > task.samples_per_histogram:
+        raise _field_error("min_samples", task.min_samples, "it exceeds samples_per_histogram")
+    if task.capacity() < task.min_contributors:
+        raise _field_error(
+            "min_contributors", task.min_contributors, f"one sum holds {task.capacity()} reports at most"
+        )
+
+
+def _check_counters(task: Task) -> None:
+    names = [each.name for each in task.counter_sets]
+    if not names:
+        raise _field_error("counter_sets", names, "at least one is needed")
+    if len(set(names)) != len(names):
+        raise _field_error("counter_sets", names, "names must differ")
+    for each in task.counter_sets:
+        each.check()
+    rotated = {name for group in task.rotation for name in group}
+    if not task.rotation or rotated != set(names):
+        raise _field_error("rotation", task.rotation, f"its groups must name each of {names}")
+
+
+class SignedTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task's encoding with the design server's Ed25519 signature."""
+
+    task: bytes
+    signature: bytes
+    signer: bytes
+    """The Ed25519 public key, 32 bytes; a client compares it with the one it pinned."""
+
+    def encode(self) -> bytes:
+        """Bytes of a `.task` file and of the gateway's answer."""
+        return msgspec.msgpack.encode(self)
+
+
+def sign(task: Task, key: Ed25519PrivateKey) -> SignedTask:
+    """Check and sign a task.
+
+    Raises:
+        ConfigError: a field's value cannot work.
+    """
+    task.check()
+    body = task.encode()
+    return SignedTask(body, key.sign(_SIGNING_CONTEXT + body), key.public_key().public_bytes_raw())
+
+
+def verify(raw: bytes, *, trusted_signer: bytes | None = None) -> Task:
+    """The task inside `raw` (a `SignedTask`), after all checks.
+
+    Args:
+        raw: bytes of a `.task` file or of the gateway's answer.
+        trusted_signer: the pinned Ed25519 public key of the design server; None trusts the signer on first
+            use, which only a demo should do.
+
+    Raises:
+        TaskError: not a signed task, wrong signer, wrong signature, or not canonical.
+        ConfigError: the task's fields cannot work.
+    """
+    try:
+        signed = msgspec.msgpack.decode(raw, type=SignedTask)
+    except msgspec.MsgspecError as error:
+        raise TaskError(f"These bytes are not a signed task: {error}.", remedy="Fetch the task again.") from error
+    if trusted_signer is not None and signed.signer != trusted_signer:
+        raise TaskError(
+            f"The task is signed by {signed.signer.hex()}, not by the pinned {trusted_signer.hex()}.",
+            remedy="Ask the design server's operator for its fingerprint; do not accept this task.",
+        )
+    try:
+        Ed25519PublicKey.from_public_bytes(signed.signer).verify(signed.signature, _SIGNING_CONTEXT + signed.task)
+    except (InvalidSignature, ValueError) as error:
+        raise TaskError("The task's signature is wrong.", remedy="Fetch the task again; do not use it.") from error
+    return _decode(signed.task)
+
+
+def _decode(body: bytes) -> Task:
+    if body[:1] != bytes([FORMAT_VERSION]):
+        raise TaskError(
+            f"The task has format version {body[:1].hex() or 'none'}, this program reads {FORMAT_VERSION}.",
+            remedy="Use the release of penrose-ray that the design server uses.",
+        )
+    try:
+        task = msgspec.msgpack.decode(body[1:], type=Task)
+    except msgspec.MsgspecError as error:
+        raise TaskError(f"The task is malformed: {error}.", remedy="Fetch the task again.") from error
+    if task.encode() != body:
+        raise TaskError("The task is not in canonical encoding.", remedy="Sign it again with penrose task sign.")
+    task.check()
+    return task

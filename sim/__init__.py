@@ -1,0 +1,1 @@
+"""Coverage models and fleet simulation. Nothing here needs Ray."""
