@@ -54,8 +54,8 @@ class _FixedBaseBlinding:
     """hs^r from tables, r uniform of a fixed number of bits."""
 
     def __init__(self, key: PublicKey, exponent_bits: int, randbits: Callable[[int], int]) -> None:
-        square = random_unit(key.n, randbits) ** 2 % key.n
-        hs = gmpy2.powmod(key.n - square, key.n, key.n_squared)
+        root = random_unit(key.n, randbits)
+        hs = gmpy2.powmod(key.n - root * root % key.n, key.n, key.n_squared)
         self._power = FixedBase(hs, key.n_squared, exponent_bits)
         self._exponent_bits = exponent_bits
         self._randbits = randbits
@@ -122,7 +122,7 @@ class Encryptor:
             raise ValueError("a plaintext is outside 0 to n - 1")
         pairs = zip(plaintexts, self._blindings(), strict=True)
         # (1 + m n) o = o + (m o mod n) n modulo n^2: one product of half the width
-        return join([(o + (m * o % n) * n) % n2 for m, o in pairs], self._profile)
+        return join([(o + (o * m % n) * n) % n2 for m, o in pairs], self._profile)
 
     def rerandomise(self, blob: bytes) -> bytes:
         """A fresh blob of the same plaintexts: nobody can tell that the two belong together."""
@@ -131,7 +131,7 @@ class Encryptor:
         return join([c * o % n2 for c, o in pairs], self._profile)
 
     def _own_pool(self) -> deque[mpz]:
-        """The pool of this process: a child of fork starts empty, or parent and child would share blinding."""
+        """The pool of this process: a child of fork starts empty, so that no blinding serves twice."""
         if self._pool_pid != os.getpid():
             self._pool = deque()
             self._pool_pid = os.getpid()
@@ -151,7 +151,7 @@ def require_size(key: PublicKey, profile: SlotProfile) -> None:
     """Raise WrongKeyError unless the key has the profile's size."""
     if key.bits != profile.modulus_bits:
         raise WrongKeyError(
-            f"The profile {profile.name} needs a key of {profile.modulus_bits} bits, this one has {key.bits}.",
+            f"The profile {profile.name} takes keys of {profile.modulus_bits} bits, not {key.bits}.",
             remedy="Use the key and the profile of the same task.",
         )
 

@@ -136,7 +136,9 @@ class Slots:
     def __post_init__(self) -> None:
         """Refuse other shapes and types before they reach a slot."""
         if self.bins.shape != (BINS,) or self.bins.dtype != np.int64:
-            raise ValueError(f"bins must be int64 of shape ({BINS},), got {self.bins.dtype} {self.bins.shape}")
+            raise ValueError(
+                f"bins must be int64 of shape ({BINS},), got {self.bins.dtype} {self.bins.shape}"
+            )
 
 
 def pack(slots: Slots, profile: SlotProfile) -> tuple[int, ...]:
@@ -151,7 +153,7 @@ def pack(slots: Slots, profile: SlotProfile) -> tuple[int, ...]:
     if min(bins) < 0 or max(bins) > profile.slot_max or min(checks) < 0 or max(checks) > limit:
         raise CapacityError(
             f"A value of this report does not fit a slot of {profile.name}: bins {min(bins)} to {max(bins)}, "
-            f"unfilled {checks[0]}, real_reports {checks[1]}, largest {profile.slot_max} (check slots {limit}).",
+            f"check slots {checks}; largest {profile.slot_max}, in check slots {limit}.",
             remedy="Seal histograms of at most samples_per_histogram samples.",
         )
     per, extra = profile.bins_per_ciphertext, profile.checks_per_ciphertext
@@ -183,8 +185,7 @@ def _split(plaintext: int, profile: SlotProfile) -> list[int]:
     missing = profile.slots_per_ciphertext - len(values)
     if missing < 0:
         raise SumRuleError(
-            f"A plaintext of {plaintext.bit_length()} bits is wider than {profile.slots_per_ciphertext} slots "
-            f"of {profile.slot_bits} bits.",
+            f"A plaintext of {plaintext.bit_length()} bits is wider than the slots of {profile.name}.",
             remedy="Discard this release and book it: a hostile report or a wrong key made it.",
         )
     return values + [0] * missing
