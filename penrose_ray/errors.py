@@ -157,6 +157,13 @@ class JournalVersionError(PenroseError):
     exit_code = 51
 
 
+class JournalFullError(JournalError):
+    """There is no room on the disk for one more commit."""
+
+    code = "journal-full"
+    exit_code = 53
+
+
 class RefusedReportError(PenroseError):
     """The aggregation service refuses a report."""
 

@@ -1,0 +1,1 @@
+"""Release: what may leave the aggregation service, and in which form."""

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penrose_ray.aggregate.arrival import Row
+from penrose_ray.aggregate.routing import bucket_of
+from penrose_ray.aggregate.store import SCHEMA_VERSION, Journal
+from penrose_ray.errors import JournalError, JournalFullError, JournalVersionError
+from penrose_ray.types import BatchId, TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.aggregate.conftest import Reports
+
+TASK = TaskId(bytes(32))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "shard.journal"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    journal = Journal(path, TASK)
+    yield journal
+    journal.close()
+
+
+def rows(reports: Reports, numbers: range) -> list[Row]:
+    return [
+        Row(arrival, bucket_of(arrival.report_id), BatchId(3)) for arrival in reports.some(numbers)
+    ]  # fmt: skip
+
+
+def test_rows_come_back_in_order_of_arrival(journal: Journal, reports: Reports) -> None:
+    written = rows(reports, range(20))
+    journal.record(written[:7])
+    journal.record(written[7:])
+    assert list(journal.rows()) == written
+
+
+def test_every_commit_reaches_the_disk(journal: Journal) -> None:
+    assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert journal._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_commit_is_all_or_nothing(journal: Journal, reports: Reports) -> None:
+    written = rows(reports, range(4))
+    journal.record(written[2:3])
+    with pytest.raises(JournalError):
+        journal.record(written)
+    assert list(journal.rows()) == written[2:3]
+
+
+def test_many_ids_are_looked_up_at_once(journal: Journal, reports: Reports) -> None:
+    written = rows(reports, range(1200))
+    journal.record(written[:700])
+    ids = [row.arrival.report_id for row in written]
+    assert journal.known(ids) == set(ids[:700])
+
+
+def test_a_release_is_noted_once(journal: Journal) -> None:
+    journal.release(BatchId(5), 10.0)
+    journal.release(BatchId(4), 11.0)
+    journal.release(BatchId(5), 12.0)
+    assert journal.released() == [4, 5]
+
+
+def test_a_full_disk_is_named_and_writes_nothing(journal: Journal, reports: Reports) -> None:
+    written = rows(reports, range(300))
+    journal.record(written[:5])
+    pages = journal._db.execute("PRAGMA page_count").fetchone()[0]
+    journal._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JournalFullError, match="no room") as raised:
+        journal.record(written[5:])
+    assert raised.value.exit_code == 53
+    assert list(journal.rows()) == written[:5]
+    journal._db.execute("PRAGMA max_page_count = 1000000")
+    journal.record(written[5:])
+    assert list(journal.rows()) == written
+
+
+def test_a_newer_journal_is_refused(path: Path) -> None:
+    Journal(path, TASK).close()
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    database.close()
+    with pytest.raises(JournalVersionError, match=f"version {SCHEMA_VERSION + 1}"):
+        Journal(path, TASK)
+
+
+def test_a_journal_of_another_task_is_refused(path: Path) -> None:
+    Journal(path, TASK).close()
+    with pytest.raises(JournalError, match="belongs to task 0000"):
+        Journal(path, TaskId(b"\x01" * 32))
+
+
+def test_a_file_that_is_no_journal_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database, but long enough to look like one" * 100)
+    with pytest.raises(JournalError, match=str(path)):
+        Journal(path, TASK)
+
+
+def test_a_database_of_another_program_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE other (x)")
+    database.close()
+    with pytest.raises(JournalError, match="another program"):
+        Journal(path, TASK)
+
+
+def test_two_processes_cannot_share_a_journal(journal: Journal, path: Path) -> None:
+    with pytest.raises(JournalError, match="in use"):
+        Journal(path, TASK)
+    assert journal.released() == []
+
+
+def test_a_changed_byte_is_noticed(path: Path, reports: Reports) -> None:
+    written = rows(reports, range(3))
+    journal = Journal(path, TASK)
+    journal.record(written)
+    journal.close()
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(written[1].arrival.blob) + 100] ^= 1
+    path.write_bytes(raw)
+    journal = Journal(path, TASK)
+    with pytest.raises(JournalError, match=written[1].arrival.report_id.hex()) as raised:
+        list(journal.rows())
+    assert str(path) in raised.value.remedy
+    journal.close()
