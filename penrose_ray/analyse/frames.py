@@ -1,0 +1,248 @@
+"""Releases as tidy, typed DataFrames.
+
+A frame's `attrs` carry the facts of its task (demo, min_contributors, ...) and `counter_sets`, which says
+what the bins mean; both survive filtering.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from penrose_ray.analyse.intervals import wilson
+from penrose_ray.analyse.released import Histograms, read_histograms
+from penrose_ray.errors import ConfigError
+from penrose_ray.histogram import BINS, Axis, CounterSet, marginal, mean, quantile
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+LABEL_LENGTH = 8
+"""Digits of a class id that stand for it in tables and figures."""
+_COUNTER_FIELDS = ("name", "unit", "source", "vendor")
+
+
+def open_release(path: str | os.PathLike[str], *, batches: Literal["each", "sum"] = "each") -> pd.DataFrame:
+    """The opened histograms of a release, one row a (batch, class, counter set, bin).
+
+    Args:
+        path: the Parquet file of an opened release.
+        batches: "each" keeps batches apart; "sum" adds them up, one row a (class, counter set, bin), with
+            `batch` and `batch_start` of the first and `batch_end` of the last.
+
+    Returns:
+        task_id, task_name, demo, batch, batch_start, batch_end (UTC), class_id, label, gpu_model,
+        counter_set, counter, unit, source, vendor, bin, low, high (closed-open edges in the counter's unit,
+        -inf and inf at the open ends, NaN for categories), count, share (of the histogram's samples),
+        share_low, share_high (95 % Wilson interval of sampling), reports, real_reports, samples; `category`
+        for categorical sets; counter_2, unit_2, source_2, vendor_2, low_2, high_2 for the second axis of
+        joint ones.
+
+    Raises:
+        ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, or with
+            bins that make no sense.
+    """
+    histograms = read_histograms(path)
+    return tidy(sum_batches(histograms) if batches == "sum" else histograms)
+
+
+def class_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """One row a (class, counter set), batches added up; a joint set has a row for each of its counters.
+
+    Returns:
+        class_id, label, gpu_model, counter_set, counter, unit, source, vendor, reports, real_reports,
+        samples, mean, p50, p95 (in `unit`; NaN for categories), most_common (text of the fullest bin).
+
+    Raises:
+        ReleaseFormatError: as `open_release`.
+    """
+    return summarise(read_histograms(path))
+
+
+def counter_set_of(frame: pd.DataFrame, name: str) -> CounterSet:
+    """The counter set of a frame that `open_release` made.
+
+    Raises:
+        ConfigError: the frame has none of that name.
+    """
+    known: dict[str, Any] = frame.attrs.get("counter_sets", {})
+    if name not in known:
+        raise ConfigError(
+            f"The frame has no counter set {name!r}.",
+            remedy=f"Use one of {', '.join(known) or 'none: it is not a frame of open_release'}.",
+        )
+    return msgspec.convert(known[name], CounterSet)
+
+
+def sum_batches(histograms: Histograms) -> Histograms:
+    """Histograms of the same (class, GPU model, counter set) added up over time.
+
+    Bin edges are one task's, so counts add exactly.
+    """
+    rows = histograms.rows
+    keys = ["class_id", "gpu_model", "counter_set"]
+    grouped = rows.groupby(keys, observed=True, sort=False)
+    number = grouped.ngroup().to_numpy(np.int64)
+    summed = grouped.agg(
+        batch=("batch", "min"),
+        batch_start=("batch_start", "min"),
+        batch_end=("batch_end", "max"),
+        reports=("reports", "sum"),
+        real_reports=("real_reports", "sum"),
+        samples=("samples", "sum"),
+    ).reset_index()
+    counts = np.zeros((len(summed), BINS), np.int64)
+    order = np.argsort(number, kind="stable")
+    if len(order):
+        starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+        counts[:] = np.add.reduceat(histograms.counts[order], starts, axis=0)
+    return Histograms(histograms.facts, histograms.counter_sets, summed[list(rows.columns)], counts)
+
+
+def tidy(histograms: Histograms) -> pd.DataFrame:
+    """One row a bin; see `open_release`."""
+    rows, facts = histograms.rows, histograms.facts
+    sets = [histograms.counter_sets[name] for name in rows["counter_set"].cat.categories]
+    set_code = np.repeat(rows["counter_set"].cat.codes.to_numpy().astype(np.int64), BINS)
+    long = rows.loc[rows.index.repeat(BINS)].reset_index(drop=True)
+    columns: dict[str, Any] = {
+        "task_id": _constant(facts["task_id"], len(long)),
+        "task_name": _constant(facts["task_name"], len(long)),
+        "demo": np.full(len(long), bool(facts["demo"])),
+        **{name: long[name] for name in ("batch", "batch_start", "batch_end", "class_id")},
+        "label": _labels(long["class_id"]),
+        **{name: long[name] for name in ("gpu_model", "counter_set")},
+        **_counter_columns(sets, set_code),
+        **_edge_columns(sets, set_code),
+        **_share_columns(histograms.counts.ravel(), long["samples"].to_numpy(np.int64)),
+        **{name: long[name] for name in ("reports", "real_reports", "samples")},
+    }
+    frame = pd.DataFrame(columns)
+    if any(each.categories for each in sets):
+        unused = frame["category"].eq("") & frame["low"].isna() & frame["count"].eq(0)
+        frame = frame[~unused].reset_index(drop=True)
+    frame.attrs = _attributes(histograms)
+    return frame
+
+
+def _attributes(histograms: Histograms) -> dict[Hashable, Any]:
+    sets = {name: msgspec.to_builtins(one) for name, one in histograms.counter_sets.items()}
+    return dict(histograms.facts.items()) | {"counter_sets": sets}
+
+
+def _categorical(codes: ArrayLike, texts: Sequence[str]) -> pd.Series[Any]:
+    """Texts by code, a byte or two a row."""
+    kind = pd.CategoricalDtype(pd.Index(list(texts), dtype="str"))
+    return pd.Series(pd.Categorical.from_codes(np.asarray(codes, np.int64).tolist(), dtype=kind))
+
+
+def _constant(value: str | None, length: int) -> pd.Series[Any]:
+    return _categorical(np.zeros(length), [value or ""])
+
+
+def _labels(class_ids: pd.Series[Any]) -> pd.Series[Any]:
+    """Short texts; where two classes share their first digits all are longer, so that none merge."""
+    whole = list(class_ids.cat.categories)
+    length = LABEL_LENGTH
+    while length < max(map(len, whole), default=0) and len({each[:length] for each in whole}) < len(whole):
+        length += 1
+    return _categorical(class_ids.cat.codes, [each[:length] for each in whole])
+
+
+def _counter_columns(sets: list[CounterSet], set_code: NDArray[np.int64]) -> dict[str, pd.Series[Any]]:
+    columns = {}
+    for axis in range(max((len(each.counters) for each in sets), default=1)):
+        for field in _COUNTER_FIELDS:
+            texts = [
+                getattr(each.counters[axis], field) if axis < len(each.counters) else "" for each in sets
+            ]
+            known = sorted(set(texts))
+            name = ("counter" if field == "name" else field) + (f"_{axis + 1}" if axis else "")
+            codes = np.array([known.index(each) for each in texts], np.int64)
+            columns[name] = _categorical(codes[set_code], known)
+    return columns
+
+
+def _edge_columns(sets: list[CounterSet], set_code: NDArray[np.int64]) -> dict[str, Any]:
+    bins = np.tile(np.arange(BINS), len(set_code) // BINS)
+    columns: dict[str, Any] = {"bin": bins.astype(np.int16)}
+    for axis in range(max((len(each.axes) for each in sets), default=1) or 1):
+        edges = np.array([_bin_edges(each, axis) for each in sets]).reshape(-1, 2, BINS)
+        suffix = f"_{axis + 1}" if axis else ""
+        columns[f"low{suffix}"] = edges[set_code, 0, bins]
+        columns[f"high{suffix}"] = edges[set_code, 1, bins]
+    if any(each.categories for each in sets):
+        texts = [each.labels() if each.categories else ("",) * BINS for each in sets]
+        known = sorted({text for each in texts for text in each})
+        codes = np.array([[known.index(text) for text in each] for each in texts])
+        columns["category"] = _categorical(codes[set_code, bins], known)
+    return columns
+
+
+def _bin_edges(counter_set: CounterSet, axis: int) -> NDArray[np.float64]:
+    """Low and high of all 128 bins along one axis, shape (2, 128); NaN where the set has no such axis."""
+    if axis >= len(counter_set.axes):
+        return np.full((2, BINS), np.nan)
+    edges = np.concatenate(([-np.inf], counter_set.axes[axis].edges(), [np.inf]))
+    places = np.indices([each.bins for each in counter_set.axes])[axis].ravel()
+    return np.stack((edges[places], edges[places + 1]))
+
+
+def _share_columns(counts: NDArray[np.int64], totals: NDArray[np.int64]) -> dict[str, Any]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = counts / totals
+    low, high = wilson(counts, totals)
+    return {"count": counts, "share": share, "share_low": low, "share_high": high}
+
+
+def summarise(histograms: Histograms) -> pd.DataFrame:
+    """One row a (class, counter set, counter); see `class_table`."""
+    summed = sum_batches(histograms)
+    rows = summed.rows
+    labels = _labels(rows["class_id"])
+    out: list[dict[str, object]] = []
+    columns = ["class_id", "gpu_model", "counter_set", "reports", "real_reports", "samples"]
+    for place, values in enumerate(rows[columns].itertuples(index=False, name=None)):
+        known = dict(zip(columns, values, strict=True))
+        counter_set = summed.counter_sets[known["counter_set"]]
+        counts = summed.counts[place]
+        shared = {**known, "label": labels[place], "most_common": _fullest(counter_set, counts)}
+        for axis, counter in enumerate(counter_set.counters):
+            typical = _statistics(counter_set.axes[axis : axis + 1], marginal(counter_set, counts, axis))
+            fields = {
+                "counter" if name == "name" else name: getattr(counter, name) for name in _COUNTER_FIELDS
+            }
+            out.append({**shared, **fields, **typical})
+    table = pd.DataFrame(out, columns=list(_TABLE_TYPES)).astype(_TABLE_TYPES)
+    table.attrs = _attributes(summed)
+    return table
+
+
+_TABLE_TYPES = {
+    **dict.fromkeys(("class_id", "label", "gpu_model", "counter_set", "counter"), "str"),
+    **dict.fromkeys(("unit", "source", "vendor"), "str"),
+    **dict.fromkeys(("reports", "real_reports", "samples"), "int64"),
+    **dict.fromkeys(("mean", "p50", "p95"), "float64"),
+    "most_common": "str",
+}
+
+
+def _fullest(counter_set: CounterSet, counts: NDArray[np.int64]) -> str:
+    return counter_set.labels()[int(counts.argmax())] if counts.any() else ""
+
+
+def _statistics(axes: tuple[Axis, ...], counts: NDArray[np.int64]) -> dict[str, float]:
+    if not axes:
+        return dict.fromkeys(("mean", "p50", "p95"), float("nan"))
+    axis = axes[0]
+    return {
+        "mean": mean(axis, counts),
+        "p50": quantile(axis, counts, 0.5),
+        "p95": quantile(axis, counts, 0.95),
+    }

@@ -1,0 +1,48 @@
+"""Confidence intervals of shares.
+
+They show the error of sampling launches. How much the GPUs that reported differ from those that did not is
+another matter, which no figure inside a release can tell.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+CONFIDENCE = 0.95
+
+
+def z_of(confidence: float) -> float:
+    """Two-sided normal quantile: 1.96 for 0.95."""
+    return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+def wilson(
+    counts: ArrayLike, samples: ArrayLike, *, confidence: float = CONFIDENCE
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Score interval of counts / samples; NaN where there is no sample.
+
+    Unlike the textbook interval it stays inside 0 to 1 and keeps its coverage for rare bins
+    (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927).
+
+    Args:
+        counts: hits, any shape; a count that noise made negative counts as 0.
+        samples: trials, broadcast against counts.
+        confidence: share of intervals that hold the true share.
+
+    Returns:
+        Lower and upper ends, float64.
+    """
+    trials = np.asarray(samples, np.float64)
+    z2 = z_of(confidence) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.clip(np.asarray(counts, np.float64) / trials, 0.0, 1.0)
+        scale = 1.0 / (1.0 + z2 / trials)
+        centre = (share + z2 / (2.0 * trials)) * scale
+        half = np.sqrt(z2 * (share * (1.0 - share) / trials + z2 / (4.0 * trials**2))) * scale
+    return np.where(share == 0, 0.0, centre - half), np.where(share == 1, 1.0, centre + half)

@@ -1,0 +1,176 @@
+"""Reading the file of a release: checked, typed, one row a histogram.
+
+The counts stay a matrix beside the rows; `frames` lays them out one row a bin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from penrose_ray.errors import ConfigError, ReleaseFormatError
+from penrose_ray.histogram import BINS, CounterSet
+
+if TYPE_CHECKING:
+    import os
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+
+FORMAT = "penrose-release"
+FORMAT_VERSION = 1
+
+TASK_FACTS = ("task_id", "task_name", "demo", "batch_s", "min_contributors", "samples_per_histogram")
+"""Columns that are one value in the whole file."""
+_TEXT = ("class_id", "gpu_model", "counter_set")
+_WHOLE = ("batch", "batch_start_s", "reports", "real_reports", "samples")
+_MEANING = ("counters", "axes", "categories")
+_COLUMNS = {
+    **dict.fromkeys(("task_id", "task_name", *_TEXT), "string"),
+    **dict.fromkeys(("batch_s", "min_contributors", "samples_per_histogram", *_WHOLE), "int64"),
+    **dict.fromkeys((*_MEANING, "bins"), "list"),
+    "demo": "bool",
+}
+_ROWS_AT_A_TIME = 16_384
+_WRITE_AGAIN = "Write it again with penrose release open."
+
+
+@dataclass(frozen=True, slots=True)
+class Histograms:
+    """The opened histograms of one task."""
+
+    facts: dict[str, Any]
+    """task_id, task_name, demo, batch_s, min_contributors, samples_per_histogram; None where the file is
+    empty."""
+    counter_sets: dict[str, CounterSet]
+    rows: pd.DataFrame
+    """One row a (batch, class, counter set): batch, batch_start, batch_end, class_id, gpu_model, counter_set,
+    reports, real_reports, samples."""
+    counts: NDArray[np.int64]
+    """Shape (rows, 128)."""
+
+
+def read_histograms(path: str | os.PathLike[str]) -> Histograms:
+    """Read and check a release.
+
+    Raises:
+        ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, or with
+            bins that make no sense.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - 120 ms that only a reader of releases pays
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    place = Path(path)
+    if not place.is_file():
+        raise ReleaseFormatError(
+            f"There is no file {place}.", remedy="Give the path of a release, such as out/release.parquet."
+        )
+    try:
+        with pq.ParquetFile(place) as file:
+            _check_schema(place, file.schema_arrow)
+            table = file.read(columns=[name for name in _COLUMNS if name != "bins"])
+            counts = _read_counts(place, file)
+    except (pa.ArrowException, OSError) as error:
+        raise ReleaseFormatError(
+            f"{place} is not a Parquet file that can be read: {error}.", remedy=_WRITE_AGAIN
+        ) from error
+    facts = _task_facts(place, table)
+    return Histograms(facts, _counter_sets(place, table), _rows(table, facts["batch_s"]), counts)
+
+
+def _check_schema(place: Path, schema: pa.Schema) -> None:
+    metadata = schema.metadata or {}
+    if metadata.get(b"format") != FORMAT.encode():
+        raise ReleaseFormatError(
+            f"{place} is a Parquet file, but not a release.",
+            remedy="Give the file that penrose release open or penrose run wrote.",
+        )
+    version = metadata.get(b"format_version", b"").decode(errors="replace")
+    if version != str(FORMAT_VERSION):
+        raise ReleaseFormatError(
+            f"{place} has release format version {version or 'none'}, this program reads {FORMAT_VERSION}.",
+            remedy="Use the version of penrose-ray that wrote it, or open the release again.",
+        )
+    for name, kind in _COLUMNS.items():
+        found = str(schema.field(name).type) if name in schema.names else "none"
+        if found.partition("<")[0] != kind:
+            raise ReleaseFormatError(
+                f"{place}: column {name} is {found}, expected {kind}.", remedy=_WRITE_AGAIN
+            )
+
+
+def _read_counts(place: Path, file: pq.ParquetFile) -> NDArray[np.int64]:
+    """All bins, filled in piece by piece: the file's own lists would take the memory twice."""
+    counts = np.empty((file.metadata.num_rows, BINS), np.int64)
+    start = 0
+    for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=["bins"]):
+        lists = cast("pa.ListArray[Any]", batch.column(0))
+        flat = lists.flatten()
+        if lists.null_count or flat.null_count or (lists.value_lengths().to_numpy() != BINS).any():
+            raise ReleaseFormatError(f"{place}: a histogram has not {BINS} bins.", remedy=_WRITE_AGAIN)
+        counts[start : start + len(lists)] = flat.to_numpy().reshape(-1, BINS)
+        start += len(lists)
+    return counts
+
+
+def _task_facts(place: Path, table: pa.Table) -> dict[str, Any]:
+    if not table.num_rows:
+        return dict.fromkeys(TASK_FACTS)
+    facts: dict[str, Any] = {}
+    for name in TASK_FACTS:
+        values = table.column(name).unique().to_pylist()
+        if len(values) > 1:
+            raise ReleaseFormatError(
+                f"{place} mixes tasks: {name} is {', '.join(str(each) for each in values[:3])}.",
+                remedy="Keep each task in a file of its own; histograms of different tasks are never added.",
+            )
+        facts[name] = values[0]
+    return facts
+
+
+def _counter_sets(place: Path, table: pa.Table) -> dict[str, CounterSet]:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    found: dict[str, CounterSet] = {}
+    for name in map(str, table.column("counter_set").unique().to_pylist()):
+        meaning = table.filter(pc.equal(table.column("counter_set"), pa.scalar(name))).select(list(_MEANING))
+        first = meaning.take(np.zeros(meaning.num_rows, np.int64))
+        try:
+            counter_set = msgspec.convert({"name": name, **meaning.slice(0, 1).to_pylist()[0]}, CounterSet)
+            counter_set.check()
+        except (msgspec.ValidationError, ConfigError) as error:
+            raise ReleaseFormatError(
+                f"{place}: the edges of counter set {name!r} make no sense ({error}).", remedy=_WRITE_AGAIN
+            ) from error
+        if not first.equals(meaning):
+            raise ReleaseFormatError(
+                f"{place}: counter set {name!r} has different edges in different rows.", remedy=_WRITE_AGAIN
+            )
+        found[name] = counter_set
+    return found
+
+
+def _rows(table: pa.Table, batch_s: int | None) -> pd.DataFrame:
+    rows = pd.DataFrame({name: table.column(name).to_numpy() for name in _WHOLE})
+    for name in _TEXT:
+        encoded = table.column(name).combine_chunks().dictionary_encode()
+        rows[name] = pd.Categorical.from_codes(
+            encoded.indices.to_numpy().astype(np.int64),
+            categories=pd.Index(encoded.dictionary.to_pylist(), dtype="str"),
+        )
+    start_s = rows.pop("batch_start_s").to_numpy(np.int64)
+    rows["batch_start"] = _utc(start_s)
+    rows["batch_end"] = _utc(start_s + (batch_s or 0))
+    columns = ["batch", "batch_start", "batch_end", *_TEXT, "reports", "real_reports", "samples"]
+    return rows[columns]
+
+
+def _utc(seconds: NDArray[np.int64]) -> pd.DatetimeIndex:
+    return pd.DatetimeIndex(seconds.astype("datetime64[s]"), tz="UTC")
