@@ -1,17 +1,44 @@
-"""A task's draft: the `[task]` table of a configuration, made into a Task for a given key."""
+"""A task's draft: the `[task]` table of a configuration, made into a Task for a given key.
+
+Beside the task's own fields a draft may have `[[task.counters]]`: each makes one counter set of one axis for
+every vendor it names, called `name-vendor`. Without a `rotation` all counter sets are watched together.
+"""
 
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from penrose_ray.histogram import Axis, Counter, CounterSet
 from penrose_ray.task import Task
 
 if TYPE_CHECKING:
     from penrose_ray.crypto.public_key import PublicKey
     from penrose_ray.settings import TomlFile
+
+
+class CounterDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Short form of counter sets that differ in their vendor only."""
+
+    name: str
+    unit: str
+    source: str
+    vendors: tuple[str, ...]
+    scale: Literal["linear", "log"]
+    low: float
+    high: float
+
+    def counter_sets(self) -> list[CounterSet]:
+        """One for each vendor."""
+        axis = Axis(self.scale, self.low, self.high)
+        return [
+            CounterSet(
+                f"{self.name}-{vendor}", (Counter(self.name, self.unit, self.source, vendor),), (axis,)
+            )
+            for vendor in self.vendors
+        ]
 
 
 def task_from(file: TomlFile, key: PublicKey) -> Task:
@@ -21,16 +48,33 @@ def task_from(file: TomlFile, key: PublicKey) -> Task:
         ConfigError: an unknown key (named with its line and the nearest valid one), a value of the wrong
             type, or values that cannot work together.
     """
-    table = file.table["task"]
+    table = file.table.get("task")
+    if not isinstance(table, dict):
+        raise file.wrong_value(("task",), "a table is needed that describes the task")
     _refuse_unknown(file, table, Task, ("task",))
-    try:
-        task = msgspec.convert({**table, "public_key": key.to_bytes()}, Task)
-    except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `$.")
-        location = ("task", *place.rstrip("`").replace("[", ".").replace("]", "").split(".")) if place else ("task",)
-        raise file.wrong_value(location, reason) from error
+    fields = {**table, "public_key": key.to_bytes()}
+    drafts: list[CounterDraft] = _converted(
+        file, fields.pop("counters", []), list[CounterDraft], ("task", "counters")
+    )
+    given: list[CounterSet] = _converted(
+        file, fields.get("counter_sets", []), list[CounterSet], ("task", "counter_sets")
+    )
+    sets = [*given, *(each for draft in drafts for each in draft.counter_sets())]
+    fields["counter_sets"] = msgspec.to_builtins(sets)
+    fields.setdefault("rotation", [[each.name for each in sets]])
+    task: Task = _converted(file, fields, Task, ("task",))
     task.check()
     return task
+
+
+def _converted(file: TomlFile, value: Any, kind: Any, location: tuple[str | int, ...]) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        inner = place.rstrip("`").replace("[", ".").replace("]", "").strip(".")
+        parts = tuple(int(part) if part.isdigit() else part for part in inner.split(".") if part)
+        raise file.wrong_value((*location, *parts), reason) from error
 
 
 def _refuse_unknown(file: TomlFile, value: Any, kind: Any, location: tuple[str | int, ...]) -> None:
@@ -40,8 +84,10 @@ def _refuse_unknown(file: TomlFile, value: Any, kind: Any, location: tuple[str |
             _refuse_unknown(file, each, inner, (*location, index))
     elif isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         kinds = typing.get_type_hints(kind)
-        valid = [name for name in kind.__struct_fields__ if name != "public_key"]
+        kinds.pop("public_key", None)
+        if kind is Task:
+            kinds["counters"] = list[CounterDraft]
         for name, each in value.items():
-            if name not in valid:
-                raise file.unknown_key((*location, name), valid)
+            if name not in kinds:
+                raise file.unknown_key((*location, name), list(kinds))
             _refuse_unknown(file, each, kinds[name], (*location, name))

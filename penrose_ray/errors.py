@@ -22,11 +22,11 @@ class PenroseError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message} {self.remedy}"
+        return f"{self.message} {self.remedy}".strip()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild in another process: an actor's error reaches the caller whole."""
-        return _rebuild, (type(self), self.message, self.remedy)
+        return _rebuild, (type(self), self.message, self.remedy), self.__dict__
 
     @property
     def docs(self) -> str:

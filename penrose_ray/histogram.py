@@ -101,6 +101,8 @@ class CounterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self._require(axis.bins >= 3, "an axis needs 3 bins or more")  # noqa: PLR2004 - under, one, over
         total = int(np.prod([axis.bins for axis in self.axes]))
         self._require(total == BINS, f"the bins multiply to {total}, not {BINS}")
+        for axis in self.axes:
+            self._require((np.diff(axis.edges()) > 0).all(), "low and high are too close for so many bins")
 
     def _require(self, condition: bool | np.bool_, reason: str) -> None:  # noqa: FBT001 - an assertion's shape
         if not condition:
@@ -111,7 +113,7 @@ class CounterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def bin_of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Bin (0 to 127) of each row of `values`, shape (n, number of counters), without NaN."""
         if self.categories:
-            return np.clip(values[:, 0].astype(np.int64), 0, len(self.categories) - 1)
+            return np.clip(values[:, 0], 0, len(self.categories) - 1).astype(np.int64)
         index = self.axes[0].index(values[:, 0])
         for column, axis in enumerate(self.axes[1:], start=1):
             index = index * axis.bins + axis.index(values[:, column])
@@ -147,7 +149,7 @@ def marginal(counter_set: CounterSet, counts: NDArray[np.int64], axis: int = 0) 
         return counts
     grid = counts.reshape([each.bins for each in counter_set.axes])
     others: Sequence[int] = [index for index in range(grid.ndim) if index != axis]
-    return grid.sum(axis=tuple(others), dtype=np.int64)
+    return np.asarray(grid.sum(axis=tuple(others)), np.int64)
 
 
 def mean(axis: Axis, counts: NDArray[np.int64]) -> float:
@@ -158,12 +160,14 @@ def mean(axis: Axis, counts: NDArray[np.int64]) -> float:
 
 def quantile(axis: Axis, counts: NDArray[np.int64], share: float) -> float:
     """Value below which `share` (0 to 1) of the samples lie, interpolated inside its bin; NaN when empty."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share lies between 0 and 1, not at {share}")
     total = counts.sum()
     if not total:
         return float("nan")
     cumulative = np.cumsum(counts)
     wanted = share * total
-    bin_ = int(np.searchsorted(cumulative, wanted))
+    bin_ = max(int(np.searchsorted(cumulative, wanted)), int(np.argmax(counts > 0)))
     if bin_ in (0, axis.bins - 1):
         return axis.low if bin_ == 0 else axis.high
     low, high = axis.edges()[bin_ - 1], axis.edges()[bin_]

@@ -47,7 +47,8 @@ class OwnerPolicy(Section):
                 for counter in counter_set.counters:
                     if counter.name not in self.allowed_counters:
                         raise _refusal(
-                            f"it reads the counter {counter.name!r}", f'allowed_counters = [..., "{counter.name}"]'
+                            f"it reads the counter {counter.name!r}",
+                            f'allowed_counters = [..., "{counter.name}"]',
                         )
 
 

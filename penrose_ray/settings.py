@@ -10,11 +10,14 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penrose_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ENVIRONMENT_PREFIX = "PENROSE__"
 
@@ -35,7 +38,9 @@ class ServiceSettings(Section):
     state_dir: Path
     """Journals of the matcher, the shards and the ledger."""
     most_reports_per_request: int = Field(default=1000, ge=1)
-    start_timeout_s: float = Field(default=60.0, gt=0)
+    start_timeout_s: float = Field(default=120.0, gt=0)
+    ray_address: str = ""
+    """Address of a running Ray cluster; empty starts a local one that ends with the service."""
 
 
 class DesignServerSettings(Section):
@@ -93,6 +98,8 @@ class TomlFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.overridden: dict[str, str] = {}
+        """Dotted path -> the option or variable that set it after the file was read."""
         try:
             self.text = path.read_text(encoding="utf-8")
             self.table: dict[str, Any] = tomllib.loads(self.text)
@@ -104,49 +111,102 @@ class TomlFile:
             raise ConfigError(f"{path} is not TOML: {error}.", remedy="Correct that line.") from error
 
     def line_of(self, location: tuple[str | int, ...]) -> int | None:
-        """Line number of the key at `location` (names and list positions), None when it is not in the file."""
-        wanted = ".".join(str(part) for part in location)
-        section = ""
-        seen: dict[str, int] = {}
-        for number, line in enumerate(self.text.splitlines(), start=1):
-            if header := re.match(r"\s*(\[\[?)\s*([^\]]+?)\s*\]", line):
-                section = _section_path(header[2], seen, is_list=header[1] == "[[")
-                found = section
-            elif key := re.match(r"""\s*["']?([\w.-]+)["']?\s*=""", line):
-                found = f"{section}.{key[1]}".lstrip(".")
-            else:
-                continue
-            if found == wanted or found.startswith(f"{wanted}."):
-                return number
-        return None
+        """Line of the key at `location` (names and list positions), None when it is not in the file."""
+        wanted = _dotted(location)
+        holder: _Entry | None = None
+        for entry in _entries(self.text):
+            if entry.path == wanted or entry.path.startswith(f"{wanted}."):
+                return entry.first_line
+            if wanted.startswith(f"{entry.path}."):
+                holder = entry
+        return holder and _line_inside(holder, str(location[-1]))
+
+    def place_of(self, location: tuple[str | int, ...]) -> str:
+        """Where the value at `location` comes from, or its section when it is missing."""
+        wanted = _dotted(location)
+        for path, origin in self.overridden.items():
+            if f"{wanted}.".startswith(f"{path}.") or path.startswith(f"{wanted}."):
+                return origin
+        lines = (self.line_of(location[:length]) for length in range(len(location), 0, -1))
+        line = next((line for line in lines if line), None)
+        return f"{self.path}, line {line}" if line else str(self.path)
 
     def unknown_key(self, location: tuple[str | int, ...], valid: list[str]) -> ConfigError:
         """The error for a key that is none of `valid`."""
-        line = self.line_of(location)
-        place = f"{self.path}, line {line}" if line else f"{self.path} and its overrides"
         nearest = difflib.get_close_matches(str(location[-1]), valid, n=1, cutoff=0.5)
-        remedy = f"Did you mean {nearest[0]!r}?" if nearest else f"Valid keys here: {', '.join(sorted(valid))}."
-        return ConfigError(f"{place}: unknown key {_dotted(location)!r}.", remedy=remedy)
+        remedy = (
+            f"Did you mean {nearest[0]!r}?" if nearest else f"Valid keys here: {', '.join(sorted(valid))}."
+        )
+        return ConfigError(f"{self.place_of(location)}: unknown key {_dotted(location)!r}.", remedy=remedy)
 
     def wrong_value(self, location: tuple[str | int, ...], reason: str) -> ConfigError:
         """The error for a value of the wrong type or outside its range, or a missing key."""
-        line = self.line_of(location)
-        place = f"{self.path}, line {line}" if line else str(self.path)
-        return ConfigError(f"{place}: {_dotted(location)}: {reason}.", remedy="Correct the value.")
+        return ConfigError(
+            f"{self.place_of(location)}: {_dotted(location)}: {reason}.", remedy="Correct the value."
+        )
 
 
-def _section_path(name: str, seen: dict[str, int], *, is_list: bool) -> str:
+class _Entry(NamedTuple):
+    """A key or section header of a TOML text with the text that it owns."""
+
+    path: str
+    first_line: int
+    text: str
+
+
+_STRING_OR_COMMENT = re.compile(
+    r'"""[\s\S]*?"""|' + r"'''[\s\S]*?'''" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'|#[^\n]*"
+)
+_HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
+_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    """Headers and top-level keys in file order; a value that spans lines belongs to its key."""
+    section, depth, seen = "", 0, dict[str, int]()
+    current: _Entry | None = None
+    for number, line in enumerate(_STRING_OR_COMMENT.sub(_masked, text).split("\n"), start=1):
+        header, key = (None, None) if depth else (_HEADER.match(line), _KEY.match(line))
+        if current and not header and not key:
+            current = current._replace(text=f"{current.text}\n{line}")
+        elif header or key:
+            if current:
+                yield current
+            if header:
+                section = _section_path(_parts(header[2]), seen, is_list=header[1] == "[[")
+            path = section if header else ".".join(filter(None, [section, *_parts(key[1])])) if key else ""
+            current = _Entry(path, number, line)
+        if not header:
+            depth += sum(map(line.count, "[{")) - sum(map(line.count, "]}"))
+    if current:
+        yield current
+
+
+def _masked(found: re.Match[str]) -> str:
+    """A comment disappears; a string keeps its letters and loses what could be taken for structure."""
+    return "" if found[0].startswith("#") else re.sub(r"[\[\]{}=#]", "_", found[0])
+
+
+def _line_inside(holder: _Entry, key: str) -> int | None:
+    """Line of `key` in the inline tables of an entry's value."""
+    _, _, value = holder.text.partition("=")
+    found = re.search(rf"""(?<![\w-])["']?{re.escape(key)}["']?\s*=""", value)
+    return holder.first_line + value.count("\n", 0, found.start()) if found else None
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in name.split(".")]
+
+
+def _section_path(parts: list[str], seen: dict[str, int], *, is_list: bool) -> str:
     """`clients.0` for the first `[[clients]]`; sub-tables belong to the list's latest entry."""
-    parts = []
-    for part in name.split("."):
-        parts.append(part.strip().strip("\"'"))
-        path = ".".join(parts)
-        if path in seen and not (is_list and path == name):
-            parts.append(str(seen[path]))
-    path = ".".join(parts)
-    if is_list:
-        seen[name] = seen.get(name, -1) + 1
-        path = f"{path}.{seen[name]}"
+    path = ""
+    for position, part in enumerate(parts, start=1):
+        path = f"{path}.{part}".lstrip(".")
+        if is_list and position == len(parts):
+            seen[path] = seen.get(path, -1) + 1
+        if path in seen:
+            path = f"{path}.{seen[path]}"
     return path
 
 
@@ -155,11 +215,15 @@ def _dotted(location: tuple[str | int, ...]) -> str:
 
 
 def validated(file: TomlFile, model: type[S]) -> S:
-    """`file.table` as a `model`; the first problem is raised as a ConfigError with its line."""
+    """`file.table` as a `model`; one problem is raised as a ConfigError with its line.
+
+    An unknown key goes before a missing one: it may be that one, misspelt.
+    """
     try:
         return model.model_validate(file.table)
     except ValidationError as error:
-        first = error.errors()[0]
+        problems = error.errors()
+        first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
         location = tuple(first["loc"])
         if first["type"] == "extra_forbidden":
             raise file.unknown_key(location, _fields_at(model, location[:-1])) from error
@@ -172,7 +236,9 @@ def _fields_at(model: type[BaseModel], location: tuple[str | int, ...]) -> list[
         if isinstance(part, str) and part in current.model_fields:
             annotation = current.model_fields[part].annotation
             candidates = [annotation, *get_args(annotation)]
-            current = next(each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel))
+            current = next(
+                each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)
+            )
     return list(current.model_fields)
 
 
@@ -194,16 +260,19 @@ def load_settings(path: Path, overrides: tuple[str, ...] = ()) -> tuple[Settings
     file = TomlFile(path)
     for name, value in sorted(os.environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
-            _assign(file, name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"), value)
+            _assign(
+                file, name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"), value, f"Variable {name}"
+            )
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"--set {override!r} has no '='.", remedy="Write --set section.key=value.")
-        _assign(file, key.strip().split("."), value.strip())
+        _assign(file, key.strip().split("."), value.strip(), f"--set {override}")
     return validated(file, Settings), file
 
 
-def _assign(file: TomlFile, path: list[str], value: str) -> None:
+def _assign(file: TomlFile, path: list[str], value: str, origin: str) -> None:
+    file.overridden[".".join(path)] = origin
     table: Any = file.table
     for part in path[:-1]:
         table = _entry(table, part, path)
@@ -235,7 +304,8 @@ def _position(table: list[Any], part: str, path: list[str]) -> int:
 
 def _not_a_table(path: list[str]) -> ConfigError:
     return ConfigError(
-        f"Override {'.'.join(path)!r} goes through a plain value.", remedy="Check the sections in the TOML file."
+        f"Override {'.'.join(path)!r} goes through a plain value.",
+        remedy="Check the sections in the TOML file.",
     )
 
 

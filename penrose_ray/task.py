@@ -8,6 +8,7 @@ parameters under the same id; any change, a rotated key too, is a new task. The 
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from penrose_ray.types import BatchId, TaskId
 FORMAT_VERSION = 1
 CONTRIBUTOR_FLOOR = 50
 """Least k of a task that is not a demo."""
+_DAY_S = 86_400
 _SIGNING_CONTEXT = b"penrose-ray task v1\x00"
 
 
@@ -79,6 +81,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def capacity(self) -> int:
         """Most reports that one sum may hold."""
         return self.profile().capacity(self.samples_per_histogram)
+
+    def real_reports_needed(self) -> int:
+        """Real reports, r k + m c, that leave k honest contributors in a sum however m hostile ones stuff it.
+
+        A task without tokens (a demo) needs k reports and claims no more. r = 0 leaves only the tokens as a
+        bound, so it counts as r = c. c is a day's tokens: a longer batch sees several days' worth.
+        """
+        if not self.tokens_per_day:
+            return self.min_contributors
+        tokens = self.tokens_per_day * max(1, math.ceil(self.batch_s / _DAY_S))
+        return (self.reports_per_class or tokens) * self.min_contributors + self.hostile_clients * tokens
 
     def batch_of(self, time_s: float) -> BatchId:
         """Batch of a report created at `time_s` (seconds since the epoch)."""
@@ -141,6 +154,8 @@ def _check_ranges(task: Task) -> None:
     for field, least in _LEAST.items():
         if getattr(task, field) < least:
             raise _field_error(field, getattr(task, field), f"the least value is {least}")
+    if not math.isfinite(task.noise_sigma):
+        raise _field_error("noise_sigma", task.noise_sigma, "it is a finite number of samples")
     if not 0 <= task.cover_rate < 1:
         raise _field_error("cover_rate", task.cover_rate, "it is a share, 0 to below 1")
     if not 0 < task.similarity <= 1:
@@ -162,8 +177,10 @@ def _check_counters(task: Task) -> None:
     for each in task.counter_sets:
         each.check()
     rotated = {name for group in task.rotation for name in group}
-    if not task.rotation or rotated != set(names):
-        raise _field_error("rotation", task.rotation, f"its groups must name each of {names}")
+    if not all(task.rotation) or rotated != set(names):
+        raise _field_error(
+            "rotation", task.rotation, f"its groups must not be empty and name each of {names}"
+        )
 
 
 class SignedTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -201,20 +218,27 @@ def verify(raw: bytes, *, trusted_signer: bytes | None = None) -> Task:
     Raises:
         TaskError: not a signed task, wrong signer, wrong signature, or not canonical.
         ConfigError: the task's fields cannot work.
+        KeyFormatError: its Paillier key is refused.
     """
     try:
         signed = msgspec.msgpack.decode(raw, type=SignedTask)
     except msgspec.MsgspecError as error:
-        raise TaskError(f"These bytes are not a signed task: {error}.", remedy="Fetch the task again.") from error
+        raise TaskError(
+            f"These bytes are not a signed task: {error}.", remedy="Fetch the task again."
+        ) from error
     if trusted_signer is not None and signed.signer != trusted_signer:
         raise TaskError(
             f"The task is signed by {signed.signer.hex()}, not by the pinned {trusted_signer.hex()}.",
             remedy="Ask the design server's operator for its fingerprint; do not accept this task.",
         )
     try:
-        Ed25519PublicKey.from_public_bytes(signed.signer).verify(signed.signature, _SIGNING_CONTEXT + signed.task)
+        Ed25519PublicKey.from_public_bytes(signed.signer).verify(
+            signed.signature, _SIGNING_CONTEXT + signed.task
+        )
     except (InvalidSignature, ValueError) as error:
-        raise TaskError("The task's signature is wrong.", remedy="Fetch the task again; do not use it.") from error
+        raise TaskError(
+            "The task's signature is wrong.", remedy="Fetch the task again; do not use it."
+        ) from error
     return _decode(signed.task)
 
 
@@ -229,6 +253,8 @@ def _decode(body: bytes) -> Task:
     except msgspec.MsgspecError as error:
         raise TaskError(f"The task is malformed: {error}.", remedy="Fetch the task again.") from error
     if task.encode() != body:
-        raise TaskError("The task is not in canonical encoding.", remedy="Sign it again with penrose task sign.")
+        raise TaskError(
+            "The task is not in canonical encoding.", remedy="Sign it again with penrose task sign."
+        )
     task.check()
     return task

@@ -41,8 +41,9 @@ def encode(report: Report) -> bytes:
     """The 4,096 bytes of a report.
 
     Raises:
-        WireError: the report does not fit.
+        WireError: the report does not fit, or a field has a size that no service takes.
     """
+    _check_sizes(report)
     body = msgspec.msgpack.encode(report)
     room = RECORD_BYTES - _HEADER_BYTES
     if len(body) > room:
@@ -64,11 +65,13 @@ def split(body: bytes, *, most: int) -> list[bytes]:
     count, rest = divmod(len(body), RECORD_BYTES)
     if rest:
         raise WireError(
-            f"The body has {len(body)} bytes, which is not a multiple of {RECORD_BYTES}: it was cut or is no report.",
+            f"The body has {len(body)} bytes, not a multiple of {RECORD_BYTES}: it was cut or is no report.",
             remedy=_SEND_AGAIN,
         )
     if count > most:
-        raise WireError(f"The body holds {count} reports, {most} are allowed.", remedy="Send fewer a request.")
+        raise WireError(
+            f"The body holds {count} reports, {most} are allowed.", remedy="Send fewer a request."
+        )
     return [body[start : start + RECORD_BYTES] for start in range(0, len(body), RECORD_BYTES)]
 
 

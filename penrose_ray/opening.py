@@ -1,0 +1,242 @@
+"""Opening: sums of sealed reports become checked, decrypted rows and a Parquet file.
+
+Nothing here holds a key: whoever can decrypt hands itself in as a `Decryptor`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from penrose_ray.crypto.packing import check_sum, unpack
+from penrose_ray.errors import PenroseError, SumRuleError, WrongKeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from penrose_ray.crypto.packing import SlotProfile
+    from penrose_ray.histogram import CounterSet
+    from penrose_ray.task import Task
+    from penrose_ray.types import BatchId, ClassId
+
+FORMAT = "penrose-release"
+FORMAT_VERSION = 1
+
+
+class Decryptor(Protocol):
+    """Whoever holds the private key."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the public key that it opens."""
+        ...
+
+    def decrypt_many(self, blobs: Sequence[bytes], profile: SlotProfile) -> list[tuple[int, ...]]:
+        """Plaintexts of each blob."""
+        ...
+
+
+class SealedSum(Protocol):
+    """A gated sum of reports, as the aggregation service hands it over."""
+
+    @property
+    def class_id(self) -> ClassId:
+        """Snippet class."""
+        ...
+
+    @property
+    def gpu_model(self) -> str:
+        """GPU model of the class."""
+        ...
+
+    @property
+    def counter_set(self) -> int:
+        """Position in the task's counter_sets."""
+        ...
+
+    @property
+    def weight(self) -> int:
+        """Reports in the sum."""
+        ...
+
+    @property
+    def blob(self) -> bytes:
+        """The ciphertexts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSum:
+    """A decrypted histogram that obeys the sum rule."""
+
+    class_id: ClassId
+    gpu_model: str
+    counter_set: CounterSet
+    batch: BatchId
+    reports: int
+    real_reports: int
+    samples: int
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """A sum that was handed over and not kept; nothing of its content is shown."""
+
+    class_id: ClassId
+    counter_set: str
+    error: PenroseError
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What came out of one batch."""
+
+    task: Task
+    batch: BatchId
+    sums: tuple[OpenedSum, ...]
+    discarded: tuple[Discarded, ...]
+
+
+def open_sums(task: Task, batch: BatchId, sums: Sequence[SealedSum], decryptor: Decryptor) -> Opening:
+    """Decrypt a batch's sums and check each against the sum rule.
+
+    A sum that breaks the rule, or has too few real reports, is discarded and named; the others are kept.
+
+    Raises:
+        WrongKeyError: the task's key is not the decryptor's.
+    """
+    if task.key().fingerprint != decryptor.fingerprint:
+        raise WrongKeyError(
+            f"The release is sealed for key {task.key().fingerprint}, this key is {decryptor.fingerprint}.",
+            remedy="Open it with the design server whose key the task names.",
+        )
+    opened: list[OpenedSum] = []
+    discarded: list[Discarded] = []
+    plaintexts = decryptor.decrypt_many([each.blob for each in sums], task.profile())
+    for sealed, plaintext in zip(sums, plaintexts, strict=True):
+        try:
+            opened.append(_checked(task, batch, sealed, plaintext))
+        except SumRuleError as error:
+            discarded.append(Discarded(sealed.class_id, _set_name(task, sealed.counter_set), error))
+    return Opening(task, batch, tuple(opened), tuple(discarded))
+
+
+def least_real_reports(task: Task) -> int:
+    """Fewest real reports of a sum that is kept; 1 in a demo, where k counts cover reports, too."""
+    return task.real_reports_needed() if task.tokens_per_day else 1
+
+
+def _set_name(task: Task, index: int) -> str:
+    return task.counter_sets[index].name if 0 <= index < len(task.counter_sets) else f"#{index}"
+
+
+def _checked(task: Task, batch: BatchId, sealed: SealedSum, plaintext: tuple[int, ...]) -> OpenedSum:
+    if not 0 <= sealed.counter_set < len(task.counter_sets):
+        raise SumRuleError(
+            f"The sum is of counter set {sealed.counter_set}, the task has {len(task.counter_sets)}.",
+            remedy="It is discarded; ask the service's operator.",
+        )
+    slots = unpack(plaintext, task.profile())
+    check_sum(slots, weight=sealed.weight, samples_per_histogram=task.samples_per_histogram)
+    if slots.real_reports < least_real_reports(task):
+        raise SumRuleError(
+            f"The sum has {slots.real_reports} real reports, {least_real_reports(task)} are needed.",
+            remedy="It is discarded; wait for a batch with more contributors.",
+        )
+    return OpenedSum(
+        class_id=sealed.class_id,
+        gpu_model=sealed.gpu_model,
+        counter_set=task.counter_sets[sealed.counter_set],
+        batch=batch,
+        reports=sealed.weight,
+        real_reports=slots.real_reports,
+        samples=int(slots.bins.sum()),
+        counts=slots.bins,
+    )
+
+
+def write_parquet(openings: Iterable[Opening], path: Path) -> None:
+    """Write openings as one Parquet file, whole or not at all.
+
+    One row a (batch, class, counter set); `bins` holds the 128 counts, `counters`, `axes` and `categories`
+    say what they mean. The file's metadata carry format and version.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - 120 ms that only a design server pays
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    rows = [_row(opening, each) for opening in openings for each in opening.sums]
+    table = pa.Table.from_pylist(rows, schema=_schema())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pq.write_table(table, unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _row(opening: Opening, each: OpenedSum) -> dict[str, object]:
+    task = opening.task
+    return {
+        "task_id": task.task_id.hex(),
+        "task_name": task.name,
+        "demo": task.demo,
+        "batch": each.batch,
+        "batch_start_s": each.batch * task.batch_s,
+        "batch_s": task.batch_s,
+        "min_contributors": task.min_contributors,
+        "class_id": each.class_id.hex(),
+        "gpu_model": each.gpu_model,
+        "counter_set": each.counter_set.name,
+        "counters": [
+            {"name": one.name, "unit": one.unit, "source": one.source, "vendor": one.vendor}
+            for one in each.counter_set.counters
+        ],
+        "axes": [
+            {"scale": one.scale, "low": one.low, "high": one.high, "bins": one.bins}
+            for one in each.counter_set.axes
+        ],
+        "categories": list(each.counter_set.categories),
+        "reports": each.reports,
+        "real_reports": each.real_reports,
+        "samples": each.samples,
+        "samples_per_histogram": task.samples_per_histogram,
+        "bins": np.asarray(each.counts, np.int64),
+    }
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415
+
+    text, whole, real = pa.string(), pa.int64(), pa.float64()
+    counter = pa.struct([(name, text) for name in ("name", "unit", "source", "vendor")])
+    axis = pa.struct([("scale", text), ("low", real), ("high", real), ("bins", whole)])
+    fields: list[tuple[str, pa.DataType]] = [
+        ("task_id", text),
+        ("task_name", text),
+        ("demo", pa.bool_()),
+        ("batch", whole),
+        ("batch_start_s", whole),
+        ("batch_s", whole),
+        ("min_contributors", whole),
+        ("class_id", text),
+        ("gpu_model", text),
+        ("counter_set", text),
+        ("counters", pa.list_(counter)),
+        ("axes", pa.list_(axis)),
+        ("categories", pa.list_(text)),
+        ("reports", whole),
+        ("real_reports", whole),
+        ("samples", whole),
+        ("samples_per_histogram", whole),
+        ("bins", pa.list_(whole)),
+    ]
+    return pa.schema(fields, metadata={"format": FORMAT, "format_version": str(FORMAT_VERSION)})

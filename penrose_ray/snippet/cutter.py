@@ -1,0 +1,144 @@
+"""Cuts launch streams into snippets: L launches of one process on one device, fewer where it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from penrose_ray.snippet.minhash import Scheme, Signature, of_hashes
+from penrose_ray.snippet.names import NameHashes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+
+class Launches(Protocol):
+    """Columns of launches in host launch order; a capture's EventBatch has them."""
+
+    @property
+    def seq(self) -> NDArray[np.uint64]:
+        """Launch sequence number."""
+        ...
+
+    @property
+    def name_id(self) -> NDArray[np.uint32]:
+        """Index into the source's name table."""
+        ...
+
+    @property
+    def process(self) -> NDArray[np.uint32]:
+        """Process that launched."""
+        ...
+
+    @property
+    def device(self) -> NDArray[np.uint16]:
+        """Device launched on."""
+        ...
+
+    @property
+    def stream(self) -> NDArray[np.uint32]:
+        """Stream launched into."""
+        ...
+
+    @property
+    def gap(self) -> NDArray[np.bool_]:
+        """Whether launches were lost right before this one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A finished run of launches of one process on one device."""
+
+    process: int
+    device: int
+    first_seq: int
+    last_seq: int
+    launches: int
+    signature: Signature
+
+
+@dataclass(slots=True)
+class _Open:
+    hashes: list[NDArray[np.uint64]] = field(default_factory=list)
+    streams: list[NDArray[np.uint32]] = field(default_factory=list)
+    first_seq: int = 0
+    last_seq: int = 0
+    length: int = 0
+
+
+class SnippetCutter:
+    """Holds one open snippet a (process, device)."""
+
+    def __init__(self, snippet_launches: int, scheme: Scheme) -> None:
+        self._length = snippet_launches
+        self._scheme = scheme
+        self._open: dict[tuple[int, int], _Open] = {}
+        self._names = NameHashes()
+        self.too_short = 0
+        """Launches in runs shorter than one gram, which have no identity."""
+
+    def push(self, launches: Launches, names: Sequence[str]) -> list[Snippet]:
+        """Take launches; returns the snippets that they complete, in the order of their ends."""
+        if len(launches.seq) == 0:
+            return []
+        hashes = self._names.of(names)[launches.name_id]
+        owner = launches.process.astype(np.int64) << 16 | launches.device
+        finished: list[Snippet] = []
+        for key in np.unique(owner):
+            rows = np.flatnonzero(owner == key)
+            place = (int(key) >> 16, int(key) & 0xFFFF)
+            finished.extend(self._push_one(place, launches, hashes, rows))
+        return sorted(finished, key=lambda snippet: snippet.last_seq)
+
+    def finish(self) -> list[Snippet]:
+        """End all open snippets: the applications have ended."""
+        ended = [self._end(place) for place in list(self._open)]
+        return [snippet for snippet in ended if snippet is not None]
+
+    def _push_one(
+        self,
+        place: tuple[int, int],
+        launches: Launches,
+        hashes: NDArray[np.uint64],
+        rows: NDArray[np.intp],
+    ) -> Iterator[Snippet]:
+        for part in np.split(rows, np.flatnonzero(launches.gap[rows])):
+            if len(part) == 0:
+                continue
+            if launches.gap[part[0]] and (snippet := self._end(place)):
+                yield snippet
+            yield from self._fill(place, launches, hashes, part)
+
+    def _fill(
+        self,
+        place: tuple[int, int],
+        launches: Launches,
+        hashes: NDArray[np.uint64],
+        rows: NDArray[np.intp],
+    ) -> Iterator[Snippet]:
+        while len(rows):
+            current = self._open.setdefault(place, _Open())
+            taken, rows = np.split(rows, [self._length - current.length])
+            if current.length == 0:
+                current.first_seq = int(launches.seq[taken[0]])
+            current.hashes.append(hashes[taken])
+            current.streams.append(launches.stream[taken])
+            current.last_seq = int(launches.seq[taken[-1]])
+            current.length += len(taken)
+            if current.length == self._length and (snippet := self._end(place)):
+                yield snippet
+
+    def _end(self, place: tuple[int, int]) -> Snippet | None:
+        ended = self._open.pop(place, None)
+        if ended is None:
+            return None
+        if ended.length < self._scheme.gram:
+            self.too_short += ended.length
+            return None
+        signature = of_hashes(np.concatenate(ended.hashes), np.concatenate(ended.streams), self._scheme)
+        return Snippet(*place, ended.first_seq, ended.last_seq, ended.length, signature)

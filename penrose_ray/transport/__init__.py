@@ -1,0 +1,1 @@
+"""Ways for a sealed report to reach the aggregation service."""

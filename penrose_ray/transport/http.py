@@ -1,0 +1,139 @@
+"""Upload over HTTP: one connection a report, nothing in the request that tells clients apart."""
+
+from __future__ import annotations
+
+import http.client
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penrose_ray.errors import ConfigError, RefusedReportError, TransportError
+from penrose_ray.transport.uploader import BusyError
+
+if TYPE_CHECKING:
+    from penrose_ray.types import TaskId
+
+_BUSY = {429, 503}
+_SERVER_ERROR = 500
+_OK = 200
+_TIMED_OUT = 408
+_TIMEOUT_S = 30.0
+_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 3600.0
+"""A gateway can make a client wait so long, not for ever."""
+_MOST_BYTES = 1 << 20
+"""So much of an answer is read."""
+_WRITE = "Write http://HOST:PORT."
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """The body of an error (RFC 9457)."""
+
+    title: str = ""
+    detail: str = ""
+    remedy: str = ""
+
+
+class HttpUploader:
+    """Posts reports of one task to a gateway."""
+
+    def __init__(self, base_url: str, task_id: TaskId, *, timeout_s: float = _TIMEOUT_S) -> None:
+        self._host, self._port, prefix = _address(base_url)
+        self._path = f"{prefix}/tasks/{task_id.hex()}/reports"
+        self._timeout_s = timeout_s
+
+    def send(self, record: bytes) -> None:
+        """Post one report; see `Uploader.send`."""
+        status, retry_after, body = self._post(record)
+        if status == _OK:
+            return
+        problem = _problem(body)
+        if status in _BUSY:
+            raise BusyError(
+                f"The gateway is busy: {problem.detail or status}.",
+                remedy="The report is sent again.",
+                retry_after_s=_pause_s(retry_after),
+            )
+        if status >= _SERVER_ERROR or status == _TIMED_OUT:
+            raise TransportError(f"The gateway answered {status}.", remedy="The report is sent again.")
+        raise RefusedReportError(
+            problem.detail or f"The gateway answered {status}.",
+            remedy=problem.remedy or "The report is not sent again.",
+        )
+
+    def _post(self, record: bytes) -> tuple[int, str, bytes]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        try:
+            connection.request("POST", self._path, record, {"Content-Type": "application/octet-stream"})
+            response = connection.getresponse()
+            return response.status, response.headers.get("Retry-After", ""), _read(response)
+        except (OSError, http.client.HTTPException) as error:
+            raise TransportError(
+                f"The gateway {self._host}:{self._port} cannot be reached: {error}.",
+                remedy="Check that the service is up; the report is sent again.",
+            ) from error
+        finally:
+            connection.close()
+
+
+def fetch_task(base_url: str, task_id: TaskId, *, timeout_s: float = _TIMEOUT_S) -> bytes:
+    """The signed task as the gateway publishes it; verify it with `penrose_ray.task.verify`.
+
+    Raises:
+        ConfigError: `base_url` is no address.
+        TransportError: the gateway cannot be reached or does not have the task.
+    """
+    host, port, prefix = _address(base_url)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", f"{prefix}/tasks/{task_id.hex()}")
+        response = connection.getresponse()
+        body = _read(response)
+    except (OSError, http.client.HTTPException) as error:
+        raise TransportError(
+            f"The gateway {base_url} cannot be reached: {error}.", remedy="Check that the service is up."
+        ) from error
+    finally:
+        connection.close()
+    if response.status != _OK:
+        raise TransportError(
+            f"The gateway has no task {task_id.hex()}: {_problem(body).detail or response.status}.",
+            remedy="Check the task id with the service's operator.",
+        )
+    return body
+
+
+def _address(base_url: str) -> tuple[str, int, str]:
+    """Host, port and path prefix of a gateway."""
+    try:
+        parts = urlsplit(base_url)
+        port = 80 if parts.port is None else parts.port
+    except ValueError as error:
+        raise ConfigError(f"{base_url!r}: {error}.", remedy=_WRITE) from error
+    if parts.scheme != "http" or not parts.hostname or not port:
+        raise ConfigError(f"{base_url!r} is no gateway address.", remedy=_WRITE)
+    return parts.hostname, port, parts.path.rstrip("/")
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    body = response.read(_MOST_BYTES)
+    if response.length and len(body) < _MOST_BYTES:
+        raise http.client.IncompleteRead(body, response.length)
+    return body
+
+
+def _pause_s(retry_after: str) -> float:
+    """Seconds of a Retry-After header; 1 s for a date or nonsense, at most `_LONGEST_PAUSE_S`."""
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        return _PAUSE_S
+    return min(seconds, _LONGEST_PAUSE_S) if seconds >= 0 else _PAUSE_S
+
+
+def _problem(body: bytes) -> Problem:
+    try:
+        return msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:
+        return Problem()

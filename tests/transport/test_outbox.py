@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from penrose_ray.clock import ManualClock
+from penrose_ray.errors import RefusedReportError, TransportError
+from penrose_ray.transport.direct import DirectUploader
+from penrose_ray.transport.outbox import Backoff, Outbox
+from penrose_ray.transport.uploader import BusyError
+
+DOWN = TransportError("The gateway is down.", remedy="It is sent again.")
+REFUSED = RefusedReportError("Too old.", remedy="Set the clock.")
+
+
+@dataclass
+class Service:
+    """Takes records, or fails as often as it was told to."""
+
+    failures: list[Exception] = field(default_factory=list)
+    taken: list[bytes] = field(default_factory=list)
+    tries: int = 0
+
+    def take(self, record: bytes) -> None:
+        self.tries += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        self.taken.append(record)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def outbox(service: Service, clock: ManualClock, most: int = 4096) -> Outbox:
+    backoff = Backoff(first_s=1.0, longest_s=8.0)
+    rng = random.Random(1)  # noqa: S311 - a seeded test
+    return Outbox(DirectUploader(service.take), clock, most=most, backoff=backoff, rng=rng)
+
+
+def test_records_go_out_in_their_order(clock: ManualClock) -> None:
+    service = Service()
+    box = outbox(service, clock)
+    for record in (b"1", b"2", b"3"):
+        box.put(record)
+
+    assert len(box) == 3
+    assert box.flush()
+    assert service.taken == [b"1", b"2", b"3"]
+    assert (box.counts.sent, len(box)) == (3, 0)
+
+
+def test_the_same_bytes_are_sent_again_and_none_overtakes(clock: ManualClock) -> None:
+    service = Service([DOWN])
+    box = outbox(service, clock)
+    box.put(b"1")
+    box.put(b"2")
+
+    assert not box.flush()
+    assert service.taken == []
+    assert box.last_error is DOWN
+    clock.advance(1.0)
+    assert box.flush()
+    assert service.taken == [b"1", b"2"]
+    assert (box.counts.sent, box.counts.retries) == (2, 1)
+
+
+def test_nothing_is_tried_before_the_pause_is_over(clock: ManualClock) -> None:
+    service = Service([BusyError("Busy.", remedy="Wait.", retry_after_s=60.0)])
+    box = outbox(service, clock)
+    box.put(b"1")
+    box.flush()
+
+    clock.advance(59.9)
+    assert not box.flush()
+    assert service.tries == 1
+    clock.advance(0.1)
+    assert box.flush()
+    assert service.tries == 2
+
+
+def test_pauses_double_up_to_the_longest(clock: ManualClock) -> None:
+    service = Service([DOWN] * 200)
+    box = outbox(service, clock)
+    box.put(b"1")
+    waits = []
+    for _ in range(200):
+        failed_at = clock.now_s()
+        tries = service.tries
+        while service.tries == tries:
+            box.flush()
+            clock.advance(0.01)
+        waits.append(clock.now_s() - failed_at)
+
+    assert max(waits[1:2]) <= 1.03
+    assert 7.0 < max(waits) <= 8.1
+    assert sum(waits[20:]) / len(waits[20:]) == pytest.approx(4.0, abs=0.6)
+
+
+def test_success_starts_the_pauses_anew(clock: ManualClock) -> None:
+    service = Service([DOWN] * 6)
+    box = outbox(service, clock)
+    box.put(b"1")
+    while not box.flush():
+        clock.advance(8.0)
+    service.failures = [DOWN]
+    box.put(b"2")
+    box.flush()
+
+    clock.advance(1.0)
+    assert box.flush()
+
+
+def test_a_refused_record_is_counted_and_does_not_hold_up_the_next(clock: ManualClock) -> None:
+    service = Service([REFUSED])
+    box = outbox(service, clock)
+    box.put(b"bad")
+    box.put(b"good")
+
+    assert box.flush()
+    assert service.taken == [b"good"]
+    assert (box.counts.refused, box.counts.sent, box.counts.retries) == (1, 1, 0)
+    assert box.last_error is REFUSED
+
+
+def test_past_the_bound_the_oldest_record_is_dropped_and_counted(clock: ManualClock) -> None:
+    service = Service()
+    box = outbox(service, clock, most=2)
+    for record in (b"1", b"2", b"3"):
+        box.put(record)
+
+    box.flush()
+
+    assert service.taken == [b"2", b"3"]
+    assert box.counts.dropped == 1
+
+
+def test_an_error_of_the_service_s_own_making_reaches_the_caller(clock: ManualClock) -> None:
+    box = outbox(Service([ZeroDivisionError()]), clock)
+    box.put(b"1")
+
+    with pytest.raises(ZeroDivisionError):
+        box.flush()
+    assert len(box) == 1
