@@ -1,0 +1,179 @@
+"""The client: launches in, sealed reports out. It runs with or without Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penrose_ray.actors.open_histograms import Due, LocalClass, OpenHistograms
+from penrose_ray.actors.samples import WaitingSamples
+from penrose_ray.actors.sampling_plan import SamplingPlan
+from penrose_ray.capture.events import KernelKind
+from penrose_ray.crypto.blinding import Encryptor
+from penrose_ray.seal import Contribution, Sealer, cover
+from penrose_ray.snippet.cutter import Snippet, SnippetCutter
+from penrose_ray.snippet.index import SnippetIndex
+from penrose_ray.snippet.minhash import scheme
+from penrose_ray.wire import Report, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penrose_ray.capture.source import EventSource
+    from penrose_ray.clock import Clock
+    from penrose_ray.policy import OwnerPolicy
+    from penrose_ray.snippet.minhash import Signature
+    from penrose_ray.task import Task
+    from penrose_ray.transport.outbox import Outbox
+
+POLL_EVENTS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCounts:
+    """What a client has done."""
+
+    launches: int = 0
+    samples: int = 0
+    snippets: int = 0
+    classes: int = 0
+    reports: int = 0
+    cover_reports: int = 0
+    waiting: int = 0
+    refused: int = 0
+    dropped_samples: int = 0
+
+
+class Client:
+    """Watches one source for one task.
+
+    Args:
+        source: an open event source.
+        task: verified.
+        policy: the owner's; PolicyError when it does not allow the task.
+        outbox: where sealed reports go.
+        on_contribution: sees each contribution in the clear with its sealed report. Only code that constructs
+            a client can pass it; no configuration does.
+    """
+
+    def __init__(
+        self,
+        source: EventSource,
+        task: Task,
+        policy: OwnerPolicy,
+        outbox: Outbox,
+        *,
+        clock: Clock,
+        rng: np.random.Generator,
+        on_contribution: Callable[[Contribution, Report], object] | None = None,
+    ) -> None:
+        policy.check(task)
+        self._source = source
+        self._task = task
+        self._outbox = outbox
+        self._clock = clock
+        self._rng = rng
+        self._on_contribution = on_contribution
+        self._plan = SamplingPlan(task, source, clock=clock, rng=rng)
+        self._plan.arm(0)
+        self._cutter = SnippetCutter(task.snippet_launches, scheme(task.signature_scheme))
+        self._indexes: dict[int, SnippetIndex[LocalClass]] = {}
+        self._waiting = WaitingSamples(len(source.counters))
+        self._histograms = OpenHistograms(task, rng)
+        self._encryptor = Encryptor(task.key(), task.profile())
+        self._sealers: dict[int, Sealer] = {}
+        self._counts = ClientCounts()
+
+    def step(self, max_events: int = POLL_EVENTS) -> int:
+        """Take what the source has, send what is due; returns the number of launches taken."""
+        batch = self._source.poll(max_events)
+        launches = batch.take(batch.kind == KernelKind.KERNEL)
+        sampled = self._plan.select(launches)
+        self._waiting.put(sampled)
+        for snippet in self._cutter.push(launches, self._source.names):
+            self._end_snippet(snippet)
+        self._seal(self._histograms.roll(self._clock.now_s()))
+        if len(batch):
+            self._plan.arm(int(batch.seq[-1]) + 1)
+        self._outbox.flush()
+        self._count(launches=len(launches), samples=len(sampled))
+        return len(batch)
+
+    def finish(self) -> None:
+        """The applications have ended: close snippets and histograms, send what can be sent."""
+        for snippet in self._cutter.finish():
+            self._end_snippet(snippet)
+        self._seal(self._histograms.finish())
+        self._outbox.flush()
+
+    @property
+    def counts(self) -> ClientCounts:
+        """What has been done so far."""
+        return replace(
+            self._counts,
+            classes=sum(len(index) for index in self._indexes.values()),
+            waiting=len(self._outbox),
+            refused=self._outbox.counts.refused,
+            dropped_samples=self._histograms.dropped_samples + self._waiting.without_snippet,
+        )
+
+    def _end_snippet(self, snippet: Snippet) -> None:
+        local_class = self._class_of(snippet)
+        values = self._waiting.take(snippet.process, snippet.device, snippet.first_seq, snippet.last_seq)
+        self._count(snippets=1)
+        now_s = self._clock.now_s()
+        for counter_set, columns in self._plan.columns.items():
+            chosen = values[:, columns]
+            measured = chosen[~np.isnan(chosen).any(axis=1)]
+            if len(measured):
+                bins = self._task.counter_sets[counter_set].bin_of(measured)
+                self._seal(self._histograms.add(local_class, counter_set, bins, now_s=now_s))
+
+    def _class_of(self, snippet: Snippet) -> LocalClass:
+        if snippet.device not in self._indexes:
+            self._indexes[snippet.device] = SnippetIndex(self._task.signature_scheme, self._task.similarity)
+        index = self._indexes[snippet.device]
+        if found := index.find(snippet.signature):
+            return found[0]
+        made = LocalClass(snippet.device, len(index))
+        index.add(made, snippet.signature)
+        return made
+
+    def _seal(self, due: list[Due]) -> None:
+        for each in due:
+            for contribution, local_class in [*self._covers(), (each.contribution, each.local_class)]:
+                self._send(contribution, local_class, each)
+
+    def _covers(self) -> list[tuple[Contribution, LocalClass]]:
+        """Cover reports before a real one, so that a share q of all reports are cover."""
+        classes = [key for index in self._indexes.values() for key, _ in index]
+        count = int(self._rng.geometric(1 - self._task.cover_rate)) - 1
+        sets = list(self._plan.columns)
+        return [
+            (cover(sets[self._rng.integers(len(sets))]), classes[self._rng.integers(len(classes))])
+            for _ in range(count)
+        ]
+
+    def _send(self, contribution: Contribution, local_class: LocalClass, due: Due) -> None:
+        created_s = min(self._clock.now_s(), (due.batch + 1) * self._task.batch_s - 1)
+        signature = self._representative(local_class)
+        report = self._sealer(local_class.device).seal(contribution, signature, now_s=created_s)
+        if self._on_contribution is not None:
+            self._on_contribution(contribution, report)
+        self._outbox.put(encode(report))
+        self._count(reports=int(contribution.real), cover_reports=int(not contribution.real))
+
+    def _representative(self, local_class: LocalClass) -> Signature:
+        return self._indexes[local_class.device].representative(local_class)
+
+    def _sealer(self, device: int) -> Sealer:
+        if device not in self._sealers:
+            self._sealers[device] = Sealer(self._task, self._source.devices[device], self._encryptor)
+        return self._sealers[device]
+
+    def _count(self, **more: int) -> None:
+        self._counts = replace(
+            self._counts, **{name: getattr(self._counts, name) + value for name, value in more.items()}
+        )

@@ -1,0 +1,97 @@
+"""The design server: publishes the task, holds the private key, opens what the gate lets through.
+
+It runs in a process of its own and is the only one that reads the key file.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
+from penrose_ray.draft import task_from
+from penrose_ray.errors import ReleaseFormatError
+from penrose_ray.opening import Opening, open_sums, write_parquet
+from penrose_ray.release.handover import decode
+from penrose_ray.task import sign
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penrose_ray.settings import DesignServerSettings, TomlFile
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """Where the opened release lies, and what is in it."""
+
+    path: Path
+    histograms: int
+    reports: int
+    real_reports: int
+    discarded: tuple[str, ...]
+
+
+class DesignServer:
+    """Keys stay inside: callers get the signed task and opened releases."""
+
+    def __init__(self, settings: DesignServerSettings, draft: TomlFile) -> None:
+        self._keys = _keys(settings)
+        self._releases_dir = settings.releases_dir
+        self._task = task_from(draft, self._keys.paillier.public_key)
+        self._signed = sign(self._task, self._keys.signing)
+
+    def signed_task(self) -> bytes:
+        """The task as clients and the aggregation service get it."""
+        return self._signed.encode()
+
+    def open(self, handovers: Sequence[bytes], path: Path | None = None) -> OpenedFile:
+        """Decrypt hand-overs of this task, check them and write one Parquet file.
+
+        Raises:
+            ReleaseFormatError: not a hand-over, or of another task.
+            WrongKeyError: sealed for another key.
+        """
+        openings = [self._open_one(raw) for raw in handovers]
+        name = "-".join(str(opening.batch) for opening in openings) or "empty"
+        target = path or self._releases_dir / f"{self._task.task_id.hex()[:16]}-{name}.parquet"
+        write_parquet(openings, target)
+        sums = [each for opening in openings for each in opening.sums]
+        return OpenedFile(
+            path=target,
+            histograms=len(sums),
+            reports=sum(each.reports for each in sums),
+            real_reports=sum(each.real_reports for each in sums),
+            discarded=tuple(
+                f"class {each.class_id.hex()[:8]}, {each.counter_set}: {each.error}"
+                for opening in openings
+                for each in opening.discarded
+            ),
+        )
+
+    def pid(self) -> int:
+        """Process of this design server."""
+        return os.getpid()
+
+    def _open_one(self, raw: bytes) -> Opening:
+        handover = decode(raw)
+        if handover.task_id != self._task.task_id:
+            raise ReleaseFormatError(
+                f"The hand-over is of task {handover.task_id.hex()[:16]}, "
+                f"this design server runs {self._task.task_id.hex()[:16]}.",
+                remedy="Open it with the design server that published the task.",
+            )
+        return open_sums(self._task, handover.batch, handover.entries, self._keys.paillier)
+
+
+def _keys(settings: DesignServerSettings) -> DesignKeys:
+    variable = settings.passphrase_variable
+    passphrase = os.environ[variable].encode() if variable else None
+    if settings.create_key and not settings.key_file.exists():
+        settings.key_file.parent.mkdir(parents=True, exist_ok=True)
+        keys = DesignKeys.generate()
+        write_keys(settings.key_file, keys, passphrase=passphrase)
+        return keys
+    return read_keys(settings.key_file, passphrase=passphrase)

@@ -1,0 +1,308 @@
+"""The HTTP face of the aggregation service: decodes, routes to matcher and shards, answers.
+
+Bodies and statuses follow RFC 9457: every refusal is `application/problem+json` with a remedy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from aiohttp import web
+
+from penrose_ray.aggregate.arrival import Answer, Arrival, Outcome
+from penrose_ray.aggregate.routing import bucket_of, owner
+from penrose_ray.errors import PenroseError, PortInUseError, WireError
+from penrose_ray.snippet.minhash import Signature
+from penrose_ray.task import verify
+from penrose_ray.wire import RECORD_BYTES, Report, decode, split
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from penrose_ray.snippet.journal import SnippetClass
+    from penrose_ray.types import ReportId
+
+_CACHED_CLASSES = 100_000
+_RETRY_AFTER_S = 1
+
+
+class Backend(Protocol):
+    """Matcher and shards, wherever they run."""
+
+    @property
+    def shards(self) -> Sequence[str]:
+        """Names of the shards."""
+        ...
+
+    async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
+        """Class of each (GPU model, scheme, signature)."""
+        ...
+
+    async def known(self, shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
+        """Which report ids a shard has already accepted."""
+        ...
+
+    async def accept(self, shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
+        """Journal and add arrivals."""
+        ...
+
+
+class UnavailableError(PenroseError):
+    """A part of the service is restarting."""
+
+    code = "busy"
+    exit_code = 40
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One report of a body that was not taken."""
+
+    index: int
+    code: str
+    detail: str
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of the reports of a body; a repeated report counts as accepted."""
+
+    accepted: int
+    refused: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    code: str
+    detail: str
+    status: int = 400
+
+
+class Intake:
+    """From the bytes of a request to answers; knows nothing of HTTP."""
+
+    def __init__(self, signed_task: bytes, backend: Backend, *, most_reports: int) -> None:
+        self.signed_task = signed_task
+        self.task = verify(signed_task)
+        self._backend = backend
+        self._most_reports = most_reports
+        self._blob_bytes = self.task.profile().blob_bytes
+        self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
+
+    async def take(self, body: bytes) -> list[Answer | _Refused]:
+        """Handle a body; the answers are in the order of its reports.
+
+        Raises:
+            WireError: the body as a whole is not a row of records.
+            UnavailableError: matcher or shard is restarting; nothing is lost when the client repeats.
+        """
+        answers: list[Answer | _Refused | None] = []
+        reports: list[tuple[int, Report]] = []
+        for index, record in enumerate(split(body, most=self._most_reports)):
+            checked = self._check(record)
+            answers.append(checked if isinstance(checked, _Refused) else None)
+            if isinstance(checked, Report):
+                reports.append((index, checked))
+        for shard, mine in self._by_shard(reports).items():
+            done = await self._deliver(shard, [report for _, report in mine])
+            for (index, _), answer in zip(mine, done, strict=True):
+                answers[index] = answer
+        return [answer for answer in answers if answer is not None]
+
+    def _check(self, record: bytes) -> Report | _Refused:
+        try:
+            report = decode(record)
+        except WireError as error:
+            return _Refused(error.code, str(error))
+        return self._fault(report) or report
+
+    def _fault(self, report: Report) -> _Refused | None:
+        if report.task_id != self.task.task_id:
+            return _Refused("wrong-task", f"The report is for task {report.task_id.hex()}.", 404)
+        if report.scheme != self.task.signature_scheme:
+            return _Refused("wrong-scheme", f"The task's snippet scheme is {self.task.signature_scheme}.")
+        if report.counter_set >= len(self.task.counter_sets):
+            return _Refused("invalid-message", f"The task has {len(self.task.counter_sets)} counter sets.")
+        if len(report.blob) != self._blob_bytes:
+            return _Refused("ciphertext", f"A report of this task has {self._blob_bytes} ciphertext bytes.")
+        try:
+            Signature.from_bytes(report.scheme, report.signature)
+        except PenroseError as error:
+            return _Refused("invalid-message", str(error))
+        return None
+
+    def _by_shard(self, reports: Iterable[tuple[int, Report]]) -> dict[str, list[tuple[int, Report]]]:
+        grouped: dict[str, list[tuple[int, Report]]] = defaultdict(list)
+        for index, report in reports:
+            grouped[owner(bucket_of(report.report_id), self._backend.shards)].append((index, report))
+        return grouped
+
+    async def _deliver(self, shard: str, reports: list[Report]) -> list[Answer | _Refused]:
+        """Look ids up first: a repeated report must not found a class, nor be judged again."""
+        strangers = [each for each in reports if self._cached(each) is None]
+        known: set[ReportId] = set()
+        if strangers:
+            known = await self._backend.known(shard, [each.report_id for each in strangers])
+            await self._learn([each for each in strangers if each.report_id not in known])
+        fresh = [(index, each) for index, each in enumerate(reports) if each.report_id not in known]
+        answers: list[Answer | _Refused] = [
+            Answer(each.report_id, Outcome.KNOWN, "already counted") for each in reports
+        ]
+        if fresh:
+            done = await self._backend.accept(shard, [self._arrival(each) for _, each in fresh])
+            for (index, _), answer in zip(fresh, done, strict=True):
+                answers[index] = answer
+        return answers
+
+    def _cached(self, report: Report) -> SnippetClass | None:
+        key = (report.gpu_model, report.signature)
+        if key in self._classes:
+            self._classes.move_to_end(key)
+            return self._classes[key]
+        return None
+
+    async def _learn(self, reports: list[Report]) -> None:
+        if not reports:
+            return
+        wanted = list({(each.gpu_model, each.scheme, each.signature) for each in reports})
+        for (gpu_model, _, signature), found in zip(wanted, await self._backend.match(wanted), strict=True):
+            self._classes[gpu_model, signature] = found
+        while len(self._classes) > _CACHED_CLASSES:
+            self._classes.popitem(last=False)
+
+    def _arrival(self, report: Report) -> Arrival:
+        found = self._classes[report.gpu_model, report.signature]
+        return Arrival(
+            report_id=report.report_id,
+            class_id=found.class_id,
+            snippet_hash=found.snippet_hash,
+            counter_set=report.counter_set,
+            created_hour=report.created_hour,
+            signature=report.signature,
+            blob=report.blob,
+        )
+
+
+def application(intake: Intake) -> web.Application:
+    """Routes: GET the task, POST reports, GET health."""
+    app = web.Application(
+        client_max_size=intake._most_reports * RECORD_BYTES + 1,  # noqa: SLF001 - same module
+        middlewares=[_problems],
+    )
+    task_path = f"/tasks/{intake.task.task_id.hex()}"
+
+    async def task(_request: web.Request) -> web.Response:
+        return web.Response(body=intake.signed_task, content_type="application/octet-stream")
+
+    async def reports(request: web.Request) -> web.Response:
+        return _response(await intake.take(await request.read()))
+
+    async def health(_request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "task": intake.task.task_id.hex()})
+
+    async def other_task(request: web.Request) -> web.Response:
+        return _problem(404, "wrong-task", f"This service has no task {request.match_info['task']}.")
+
+    app.router.add_get(task_path, task)
+    app.router.add_post(f"{task_path}/reports", reports)
+    app.router.add_get("/health", health)
+    app.router.add_route("*", "/tasks/{task}", other_task)
+    app.router.add_route("*", "/tasks/{task}/reports", other_task)
+    return app
+
+
+_STATUS = {Outcome.REFUSED_CAPACITY: 507, Outcome.REFUSED_BUSY: 503}
+_REMEDIES = {
+    "wrong-task": "Fetch the task that this service offers and seal reports for it.",
+    "too-large": "Send fewer reports a request.",
+    "invalid-message": "Send reports made by the same version of penrose-ray.",
+    "ciphertext": "Seal the report again with the task's public key.",
+    "too-early": "Set the clock of the client's machine.",
+    "too-late": "Nothing: a report that old is lost.",
+    "busy": "Send the same bytes again after the pause.",
+}
+
+
+def _response(answers: list[Answer | _Refused]) -> web.Response:
+    refusals = [(index, _refused(answer)) for index, answer in enumerate(answers)]
+    refused = tuple(Refusal(index, each.code, each.detail) for index, each in refusals if each is not None)
+    if len(answers) == 1 and refused:
+        only = next(each for _, each in refusals if each is not None)
+        return _problem(only.status, only.code, only.detail)
+    receipt = Receipt(len(answers) - len(refused), refused)
+    return web.Response(body=msgspec.json.encode(receipt), content_type="application/json")
+
+
+def _refused(answer: Answer | _Refused) -> _Refused | None:
+    if isinstance(answer, _Refused):
+        return answer
+    if answer.outcome.acknowledged:
+        return None
+    return _Refused(answer.outcome.value, answer.detail, _STATUS.get(answer.outcome, 400))
+
+
+def _problem(status: int, code: str, detail: str) -> web.Response:
+    problem = {
+        "type": f"urn:penrose:error:{code}",
+        "title": code,
+        "status": status,
+        "detail": detail,
+        "remedy": _REMEDIES.get(code, "See docs/exit-codes.md."),
+    }
+    headers = {"Retry-After": str(_RETRY_AFTER_S)} if status in (429, 503) else {}
+    return web.json_response(problem, status=status, content_type="application/problem+json", headers=headers)
+
+
+@web.middleware
+async def _problems(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPRequestEntityTooLarge:
+        return _problem(413, "too-large", "The body is larger than this service takes.")
+    except web.HTTPException as error:
+        return _problem(error.status, "http", error.reason)
+    except WireError as error:
+        return _problem(400, error.code, error.message)
+    except UnavailableError as error:
+        return _problem(503, error.code, error.message)
+
+
+class Gateway:
+    """An HTTP server on the running event loop."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which the kernel chooses when `port` is 0.
+
+        Raises:
+            PortInUseError: another process listens there.
+        """
+        runner = web.AppRunner(application(self._intake), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+                raise
+            raise PortInUseError(
+                f"The gateway cannot listen on {host}:{port}: {error.strerror}.",
+                remedy="Stop the other process or set service.port to 0 or another port.",
+            ) from error
+        self._runner = runner
+        return int(runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Finish running requests and close the port."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        await asyncio.sleep(0)

@@ -1,0 +1,31 @@
+"""The matcher: the only writer of snippet classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penrose_ray.snippet.journal import ClassJournal, SnippetClass
+from penrose_ray.snippet.minhash import Signature
+from penrose_ray.task import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class Matcher:
+    """Shell around the class journal; a restarted matcher reads its journal again."""
+
+    def __init__(self, path: Path, signed_task: bytes) -> None:
+        task = verify(signed_task)
+        self._journal = ClassJournal(path, task.signature_scheme, task.similarity)
+
+    def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
+        """Class of each (GPU model, scheme, signature); new classes are durable before this returns."""
+        return self._journal.match(
+            [(gpu_model, Signature.from_bytes(scheme, raw)) for gpu_model, scheme, raw in wanted]
+        )
+
+    def classes(self) -> list[SnippetClass]:
+        """All classes."""
+        return self._journal.classes()

@@ -1,0 +1,61 @@
+"""The release desk of the aggregation service: closes batches, merges shards, gates, hands over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from penrose_ray.crypto.blinding import Encryptor
+from penrose_ray.release.handover import Handover, Releases, build
+from penrose_ray.task import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penrose_ray.aggregate.arrival import PartialSum
+    from penrose_ray.snippet.journal import SnippetClass
+    from penrose_ray.types import BatchId
+
+
+class Shards(Protocol):
+    """All shards and the matcher of a service."""
+
+    def batches(self) -> list[BatchId]:
+        """Open batches of any shard."""
+        ...
+
+    def close_batch(self, batch: BatchId) -> None:
+        """Close a batch on every shard."""
+        ...
+
+    def sums(self, batch: BatchId) -> list[PartialSum]:
+        """The parts of every shard."""
+        ...
+
+    def classes(self) -> Sequence[SnippetClass]:
+        """All snippet classes."""
+        ...
+
+
+class Releaser:
+    """Each batch is handed over once; asked again, it returns the stored bytes."""
+
+    def __init__(self, signed_task: bytes, directory: Path, shards: Shards) -> None:
+        self._task = verify(signed_task)
+        self._releases = Releases(directory)
+        self._shards = shards
+        self._encryptor = Encryptor(self._task.key(), self._task.profile())
+
+    def batches(self) -> list[BatchId]:
+        """Batches that hold reports and are not handed over yet."""
+        return self._shards.batches()
+
+    def release(self, batch: BatchId) -> Handover:
+        """Close a batch and hand over the sums that pass the gate."""
+        stored = self._releases.find(self._task.task_id, batch)
+        return stored or self._releases.obtain(self._task.task_id, batch, lambda: self._make(batch))
+
+    def _make(self, batch: BatchId) -> Handover:
+        self._shards.close_batch(batch)
+        models = {each.class_id: each.gpu_model for each in self._shards.classes()}
+        return build(self._task, self._shards.sums(batch), models.__getitem__, self._encryptor)
