@@ -6,7 +6,7 @@ what the bins mean; both survive filtering.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -78,6 +78,11 @@ def counter_set_of(frame: pd.DataFrame, name: str) -> CounterSet:
             remedy=f"Use one of {', '.join(known) or 'none: it is not a frame of open_release'}.",
         )
     return msgspec.convert(known[name], CounterSet)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as dicts of plain values, for texts and tables of few rows."""
+    return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
 def sum_batches(histograms: Histograms) -> Histograms:

@@ -1,0 +1,128 @@
+"""Joint use of memory and tensor cores: is work on the two overlapped?
+
+A sample is `tensor only`, `DRAM only`, `both` or `idle`, by a threshold on each axis. A threshold can only
+lie on a bin edge, so the nearest one is taken and returned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from penrose_ray.analyse.frames import counter_set_of
+from penrose_ray.analyse.intervals import wilson
+from penrose_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penrose_ray.histogram import Axis, CounterSet
+
+QUADRANTS = ("both", "tensor only", "DRAM only", "idle")
+_AXES = 2
+
+
+def joint_sets(frame: pd.DataFrame) -> list[str]:
+    """Names of the frame's joint sets of DRAM and tensor use."""
+    names = frame.attrs.get("counter_sets", {})
+    return [name for name in names if _places(counter_set_of(frame, name)) is not None]
+
+
+def quadrants(
+    frame: pd.DataFrame,
+    counter_set: str | None = None,
+    *,
+    dram_active: float | None = None,
+    tensor_active: float | None = None,
+) -> pd.DataFrame:
+    """Share of samples in each quadrant, per class and for all of them (label `all`).
+
+    Args:
+        frame: from `open_release`; batches are added up.
+        counter_set: a joint set; the only one by default.
+        dram_active: DRAM counts as used from here on, in the counter's unit; the middle of the axis by
+            default.
+        tensor_active: the same for tensor cores.
+
+    Returns:
+        class_id, label, gpu_model, quadrant, count, samples, share, share_low, share_high (95 % Wilson),
+        dram_active, tensor_active (the edges really used).
+
+    Raises:
+        ConfigError: the frame has no such joint set, or several and none is named.
+    """
+    name = counter_set or _only(joint_sets(frame))
+    known = counter_set_of(frame, name)
+    places = _places(known)
+    if places is None:
+        raise ConfigError(
+            f"Counter set {name!r} is not a joint set of DRAM and tensor use.", remedy="Name one that is."
+        )
+    dram, tensor = places
+    thresholds = [_middle(axis) for axis in known.axes]
+    thresholds[dram] = thresholds[dram] if dram_active is None else dram_active
+    thresholds[tensor] = thresholds[tensor] if tensor_active is None else tensor_active
+    edges = [_nearest_edge(axis, wanted) for axis, wanted in zip(known.axes, thresholds, strict=True)]
+    rows = frame[frame["counter_set"] == name]
+    active = _active(known, edges)[:, rows["bin"].to_numpy(np.int64)]
+    rows = rows.assign(quadrant=_named(active[dram], active[tensor]))
+    table = _counted(rows)
+    table["dram_active"], table["tensor_active"] = edges[dram], edges[tensor]
+    return table
+
+
+def _counted(rows: pd.DataFrame) -> pd.DataFrame:
+    keys = ["class_id", "label", "gpu_model", "quadrant"]
+    kind = pd.CategoricalDtype(list(QUADRANTS), ordered=True)
+    plain = rows[[*keys, "count"]].astype(dict.fromkeys(keys, "str"))
+    each = plain.groupby(keys, sort=True)["count"].sum().reset_index()
+    everything = each.groupby("quadrant")["count"].sum().reset_index()
+    everything = everything.assign(class_id="", label="all", gpu_model="")
+    table = pd.concat([everything[[*keys, "count"]], each], ignore_index=True)
+    table["quadrant"] = table["quadrant"].astype(kind)
+    table["samples"] = table.groupby(["class_id", "gpu_model"])["count"].transform("sum")
+    table["share"] = table["count"] / table["samples"]
+    table["share_low"], table["share_high"] = wilson(table["count"], table["samples"])
+    return table.sort_values(["class_id", "gpu_model", "quadrant"], ignore_index=True)
+
+
+def _places(counter_set: CounterSet) -> tuple[int, int] | None:
+    """Positions of the DRAM and the tensor counter of a joint set."""
+    names = [each.name.lower() for each in counter_set.counters]
+    dram = [place for place, name in enumerate(names) if "dram" in name or "memory" in name]
+    tensor = [place for place, name in enumerate(names) if "tensor" in name]
+    if len(counter_set.axes) != _AXES or len(dram) != 1 or len(tensor) != 1:
+        return None
+    return dram[0], tensor[0]
+
+
+def _only(names: list[str]) -> str:
+    if len(names) != 1:
+        raise ConfigError(
+            f"The frame has {len(names)} joint sets of DRAM and tensor use ({', '.join(names) or 'none'}).",
+            remedy="Name one; a task collects them as a counter set with two axes.",
+        )
+    return names[0]
+
+
+def _middle(axis: Axis) -> float:
+    return float(np.sqrt(axis.low * axis.high) if axis.scale == "log" else (axis.low + axis.high) / 2)
+
+
+def _nearest_edge(axis: Axis, wanted: float) -> float:
+    edges = axis.edges()
+    return float(edges[np.abs(edges - wanted).argmin()])
+
+
+def _active(counter_set: CounterSet, edges: list[float]) -> NDArray[np.bool_]:
+    """For each axis and each of the 128 bins: does the bin lie at or above the edge?"""
+    bins = np.indices([axis.bins for axis in counter_set.axes]).reshape(len(edges), -1)
+    first = [int(axis.index(np.array([edge]))[0]) for axis, edge in zip(counter_set.axes, edges, strict=True)]
+    return np.stack([places >= start for places, start in zip(bins, first, strict=True)])
+
+
+def _named(dram: NDArray[np.bool_], tensor: NDArray[np.bool_]) -> NDArray[np.str_]:
+    both, tensor_only, dram_only, idle = QUADRANTS
+    return np.where(tensor, np.where(dram, both, tensor_only), np.where(dram, dram_only, idle))

@@ -1,0 +1,92 @@
+"""What a report says about privacy and method, with the release's own numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penrose_ray.analyse.intervals import CONFIDENCE
+from penrose_ray.analyse.wording import percent, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penrose_ray.analyse.released import Histograms
+
+
+def privacy(histograms: Histograms, run: Mapping[str, Any]) -> list[str]:
+    """HTML sentences: who was protected by what."""
+    rows = histograms.rows
+    if rows.empty:
+        return ["The release holds no histogram, so it shows nothing of anyone."]
+    reports, real = int(rows["reports"].sum()), int(rows["real_reports"].sum())
+    least, least_real = whole(rows["reports"].min()), whole(rows["real_reports"].min())
+    sentences = [
+        _threshold(histograms),
+        (
+            f"The smallest sum here adds {least} reports, {least_real} of them real. "
+            f"In all, {whole(reports)} reports were added, {whole(real)} of them real."
+        ),
+        (
+            f"<b>Cover rate {percent(1 - real / reports)}</b>: {whole(reports - real)} cover reports add "
+            "nothing and hide who had something to report."
+        ),
+        (
+            "Clients encrypt before they send. The aggregation service adds what it cannot read; the "
+            "design server opens sums only, and knows a class by a random id."
+        ),
+        _noise(run),
+    ]
+    if run.get("coverage") is not None:
+        sentences.append(f"Coverage reached: <b>{percent(float(run['coverage']))}</b>.")
+    return sentences
+
+
+def _threshold(histograms: Histograms) -> str:
+    k = int(histograms.facts["min_contributors"])
+    if histograms.facts["demo"]:
+        return (
+            f"<b>Demo, k = {k}.</b> The task has no tokens, so k counts accepted reports, and one client may "
+            "have sent several. It protects nobody; do not use it with other people's GPUs."
+        )
+    return (
+        f"A sum is released only while at least <b>k = {k}</b> honest contributors remain in it, whatever "
+        "the number of hostile clients that the task assumes."
+    )
+
+
+def _noise(run: Mapping[str, Any]) -> str:
+    epsilon = run.get("epsilon_spent")
+    if epsilon is None:
+        return "This file records no noise, so no privacy budget (epsilon) is claimed."
+    if not epsilon:
+        return "No noise was added: no epsilon is spent, and k alone protects a sum."
+    return f"Noise was added before opening: <b>epsilon spent {float(epsilon):.3g}</b>."
+
+
+def method(histograms: Histograms) -> list[str]:
+    """HTML sentences: how the numbers came about and how far they reach."""
+    samples = histograms.facts["samples_per_histogram"]
+    at_most = f", at most {whole(samples)} samples a report" if samples else ""
+    return [
+        (
+            "A client samples a small share of a GPU's kernel launches and counts what it measures in 128 "
+            f"bins{at_most}."
+        ),
+        (
+            "Launches of one application fall into one class by the likeness of their kernel sequences. The "
+            "class id is random and says nothing about the application."
+        ),
+        (
+            "Every sum was checked on opening: its bins and its unfilled part come to the number of "
+            "reports times the samples of a report. What breaks this rule is not in the file."
+        ),
+        (
+            "Means take bin centres; percentiles are interpolated in a bin. Beyond the outermost edges "
+            "only the edge is known, which is marked with &ge; or &le;."
+        ),
+        (
+            f"Shares carry a {CONFIDENCE:.0%} Wilson interval of sampling. How the GPUs that took part "
+            "differ from those that did not is not in it."
+        ),
+        "A counter keeps its source: values of different sources are never added.",
+    ]
