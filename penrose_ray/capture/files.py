@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import tarfile
 import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from penrose_ray.capture.gzip_stream import MAGIC as GZIP
+from penrose_ray.capture.gzip_stream import GzipStream
 from penrose_ray.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_GZIP = b"\x1f\x8b"
 _TAR = b"ustar"
 _TAR_OFFSET = 257
 _HEAD_BYTES = 64 << 10
@@ -55,7 +55,7 @@ def _read_some(stream: BinaryIO) -> bytes:
         while left and (part := stream.read(min(left, 4096))):
             parts.append(part)
             left -= len(part)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+    except (EOFError, zlib.error):
         pass
     return b"".join(parts)
 
@@ -64,10 +64,9 @@ def _read_some(stream: BinaryIO) -> bytes:
 def plain(path: Path) -> Iterator[BinaryIO]:
     """The file's bytes, decompressed when it is a gzip file."""
     with path.open("rb") as raw:
-        if raw.read(2) == _GZIP:
+        if raw.read(2) == GZIP:
             raw.seek(0)
-            with gzip.GzipFile(fileobj=raw) as unzipped:
-                yield cast("BinaryIO", unzipped)
+            yield cast("BinaryIO", GzipStream(raw))
         else:
             raw.seek(0)
             yield raw
@@ -94,9 +93,9 @@ def members(path: Path, head: bytes) -> Iterator[tuple[str, BinaryIO]]:
                 inner = archive.extractfile(entry)
                 if inner is None:
                     continue
-                gzipped = inner.read(2) == _GZIP
+                gzipped = inner.read(2) == GZIP
                 inner.seek(0)
-                yield entry.name, cast("BinaryIO", gzip.GzipFile(fileobj=inner) if gzipped else inner)
+                yield entry.name, cast("BinaryIO", GzipStream(cast("BinaryIO", inner)) if gzipped else inner)
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise TraceError(
             f"{path} is a damaged archive: {error}.", remedy="Copy it again, or read its files one by one."

@@ -248,6 +248,8 @@ def read_kineto(
         table = kernels.table()
         if operators is not None:
             linked += operators.linked(table[:, _ROW.index("correlation")], table[:, _ROW.index("external")])
+        if name and not len(table):
+            tally.warn(f"{name}: no kernel; was this rank's GPU recorded?")
         parts.append(_columns(table, process, report.header, devices, tally))
         _account(report, name, tally)
     if not found:

@@ -60,7 +60,8 @@ class OperatorIndex:
         """How many launches can be linked either way."""
         self._external.discard(0)
         ids = np.fromiter(self._external, dtype=np.int64, count=len(self._external))
-        by_id = np.isin(external, ids)
+        # writers before 2023 repeat the correlation id as external id: that names no operator
+        by_id = np.isin(external, ids) & (external != correlation)
         by_call = np.isin(correlation, self._calls_inside_operators()) & (correlation != 0)
         return int((by_id | by_call).sum())
 

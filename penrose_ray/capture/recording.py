@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,19 @@ _VENDORS = {
     "amd": ("amd", "instinct", "radeon", "gfx", "mi100", "mi200", "mi250", "mi300", "mi350", "mi355"),
     "intel": ("intel", "arc("),
 }
+_ROW = (
+    "name_id",
+    "process",
+    "device",
+    "context",
+    "stream",
+    "graph_node",
+    "correlation",
+    "start_ns",
+    "end_ns",
+)
+_U32 = 0xFFFFFFFF
+_I63 = (1 << 63) - 1
 LARGEST_NS = 1 << 62
 """A time beyond this (the year 2116) is not believed."""
 
@@ -41,6 +54,25 @@ class Recording:
     counters: tuple[Counter, ...]
     tally: Tally
     operators_linked: int = 0
+
+
+class Launch(NamedTuple):
+    """One launch as a reader of rows finds it; sizes and ids are cut to their columns' width."""
+
+    name: str
+    start_ns: int = 0
+    end_ns: int = 0
+    process: int = 0
+    device: int = 0
+    """The file's own number of the device."""
+    model: str = ""
+    context: int = 0
+    stream: int = 0
+    graph_node: int = 0
+    correlation: int = 0
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+    gap: bool = False
 
 
 class NameTable:
@@ -73,9 +105,51 @@ class DeviceTable:
         return known
 
 
-def duration_counter(source: str, devices: DeviceTable) -> Counter:
-    """The counter that every recording has."""
-    return Counter("duration", "ns", source, vendor_of_models(devices.models))
+class LaunchRows:
+    """Collects launches one by one, for formats that are read by rows."""
+
+    def __init__(self) -> None:
+        self.names = NameTable()
+        self.devices = DeviceTable()
+        self._rows: list[tuple[int, ...]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, launch: Launch) -> None:
+        """Append a launch."""
+        self._rows.append(
+            (
+                self.names.id_of(launch.name),
+                launch.process & _U32,
+                self.devices.id_of(launch.process, launch.device, launch.model),
+                launch.context & _U32,
+                launch.stream & _U32,
+                launch.graph_node & _U32,
+                launch.correlation & _I63,
+                _bounded(launch.start_ns),
+                _bounded(launch.end_ns),
+                *(size & _U32 for size in (*launch.grid, *launch.block)),
+                launch.gap,
+            )
+        )
+
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The launches as columns of `EventBatch`."""
+        table = np.array(self._rows, dtype=np.int64).reshape(-1, len(_ROW) + 7)
+        columns: dict[str, NDArray[np.generic]] = {name: table[:, index] for index, name in enumerate(_ROW)}
+        rest = table[:, len(_ROW) :]
+        return {**columns, "grid": rest[:, :3], "block": rest[:, 3:6], "gap": rest[:, 6].astype(np.bool_)}
+
+
+def _bounded(time_ns: int) -> int:
+    """A time, or -1 (which `checked_times` counts) when it does not fit."""
+    return time_ns if -1 <= time_ns <= LARGEST_NS else -1
+
+
+def duration_counter(source: str, devices: DeviceTable, *, vendor: str = "") -> Counter:
+    """The counter that every recording has; the vendor comes from the models unless the format implies it."""
+    return Counter("duration", "ns", source, vendor or vendor_of_models(devices.models))
 
 
 def vendor_of_models(models: Iterable[str]) -> str:
@@ -93,8 +167,11 @@ def _vendor_of(model: str) -> str:
 def checked_times(
     start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], tally: Tally
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The times with impossible pairs (reversed, both 0, beyond 2116) set to 0 = unknown, and counted."""
-    bad = (end_ns < start_ns) | (end_ns <= 0) | (start_ns < 0) | (end_ns > LARGEST_NS)
+    """The times with impossible pairs (reversed, negative, beyond 2116) set to 0 = unknown, and counted.
+
+    Two zeros mean that the file has no times, which is no fault of the launch.
+    """
+    bad = (end_ns < start_ns) | (end_ns < 0) | (start_ns < 0) | (end_ns > LARGEST_NS)
     count = int(bad.sum())
     if count:
         tally.bad_timestamps += count
@@ -148,7 +225,7 @@ def assemble(  # noqa: PLR0913 - the parts of a recording
         devices: models that `device` indexes.
         duration: the counter of end - start.
         tally: the reader's account so far.
-        measured: further counters, aligned with the columns.
+        measured: further counters, aligned with the columns; `duration` too where the file has no times.
         in_order: the file's order is the launch order.
         operators_linked: launches linked to a framework's operator.
     """
@@ -157,9 +234,12 @@ def assemble(  # noqa: PLR0913 - the parts of a recording
         np.asarray(columns["start_ns"], dtype=np.int64), np.asarray(columns["end_ns"], dtype=np.int64), tally
     )
     extra = dict(measured or {})
+    length = extra.pop(duration, None)
     counters = (duration, *extra)
     values = (
-        np.column_stack([durations(start, end), *extra.values()]) if rows else np.empty((0, len(counters)))
+        np.column_stack([durations(start, end) if length is None else length, *extra.values()])
+        if rows
+        else np.empty((0, len(counters)))
     )
     given = {**columns, "start_ns": start, "end_ns": end, "counters": values}
     batch = EventBatch.of(rows, len(counters), **given)

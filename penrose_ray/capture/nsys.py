@@ -1,0 +1,113 @@
+"""NVIDIA Nsight Systems' SQLite export."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from penrose_ray.capture.recording import Launch, LaunchRows, Recording, assemble, duration_counter
+from penrose_ray.capture.sqlite_file import columns, opened, tables
+from penrose_ray.capture.tally import Tally
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FORMAT = "nsys-sqlite"
+_KERNELS = re.compile(r"CUPTI_ACTIVITY_KIND_(CONCURRENT_)?KERNEL(_V\d+)?")
+_STRINGS = re.compile(r"StringIds(_V\d+)?")
+_NAME_COLUMNS = ("demangledName", "shortName", "mangledName", "name")
+_OPTIONAL = (
+    "globalPid",
+    "deviceId",
+    "contextId",
+    "streamId",
+    "graphNodeId",
+    "correlationId",
+    "gridX",
+    "gridY",
+    "gridZ",
+    "blockX",
+    "blockY",
+    "blockZ",
+)  # fmt: skip - pairs of three
+
+
+def is_nsys(names: list[str]) -> bool:
+    """Whether a database with these tables comes from Nsight Systems."""
+    return any(_STRINGS.fullmatch(name) for name in names) or any(_KERNELS.fullmatch(name) for name in names)
+
+
+def read_nsys(path: Path) -> Recording:
+    """The kernels of all processes and devices.
+
+    Launch order is that of correlation ids within a process. A file without a kernel table has no kernels.
+
+    Raises:
+        TraceError: the database is damaged.
+    """
+    tally = Tally()
+    rows = LaunchRows()
+    with opened(path) as connection:
+        names = tables(connection)
+        table = max(filter(_KERNELS.fullmatch, names), default=None)
+        if table is None:
+            tally.warn("The file has no kernel table: no CUDA kernel ran while it was recorded.")
+        else:
+            for launch in _launches(connection, table, names, tally):
+                rows.add(launch)
+    return assemble(
+        FORMAT,
+        rows.columns(),
+        names=rows.names,
+        devices=rows.devices,
+        duration=duration_counter("nsys", rows.devices, vendor="nvidia"),
+        tally=tally,
+    )
+
+
+def _launches(connection: sqlite3.Connection, table: str, names: list[str], tally: Tally) -> Iterator[Launch]:
+    present = columns(connection, table)
+    strings = _strings(connection, names)
+    models = _models(connection, names)
+    name_columns = [column for column in _NAME_COLUMNS if column in present]
+    optional = [column if column in present else "NULL" for column in _OPTIONAL]
+    query = ", ".join(['"start"', '"end"', *(name_columns or ["NULL"]), *optional])
+    processes: dict[Any, int] = {}
+    for start, end, *rest in connection.execute(f'SELECT {query} FROM "{table}"'):
+        count = len(name_columns) or 1
+        ids, numbers = rest[:count], [value if isinstance(value, int) else 0 for value in rest[count:]]
+        name = next((found for found in (_name(value, strings) for value in ids) if found), "")
+        if not name:
+            tally.warn("Some kernels have no name in the file.")
+        pid, device, context, stream, node, correlation, *sizes = numbers
+        yield Launch(
+            name=name,
+            start_ns=start if isinstance(start, int) else 0,
+            end_ns=end if isinstance(end, int) else 0,
+            process=processes.setdefault(pid, len(processes)),
+            device=device,
+            model=models.get(device, ""),
+            context=context,
+            stream=stream,
+            graph_node=node,
+            correlation=correlation,
+            grid=(sizes[0], sizes[1], sizes[2]),
+            block=(sizes[3], sizes[4], sizes[5]),
+        )
+
+
+def _name(value: object, strings: dict[int, str]) -> str:
+    return value if isinstance(value, str) else strings.get(value, "") if isinstance(value, int) else ""
+
+
+def _strings(connection: sqlite3.Connection, names: list[str]) -> dict[int, str]:
+    table = max(filter(_STRINGS.fullmatch, names), default=None)
+    return dict(connection.execute(f'SELECT id, value FROM "{table}"')) if table else {}
+
+
+def _models(connection: sqlite3.Connection, names: list[str]) -> dict[int, str]:
+    if "TARGET_INFO_GPU" not in names or not {"id", "name"} <= columns(connection, "TARGET_INFO_GPU"):
+        return {}
+    return dict(connection.execute("SELECT id, name FROM TARGET_INFO_GPU"))

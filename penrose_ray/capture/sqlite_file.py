@@ -1,0 +1,58 @@
+"""Profilers' SQLite files, opened read-only, also when gzipped."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import zlib
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from penrose_ray.capture.files import plain
+from penrose_ray.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MAGIC = b"SQLite format 3\x00"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to the file; any error of SQLite inside becomes a TraceError."""
+    try:
+        with path.open("rb") as raw:
+            gzipped = raw.read(2) == b"\x1f\x8b"
+        if not gzipped:
+            with closing(_connect(path)) as connection:
+                yield connection
+            return
+        with tempfile.NamedTemporaryFile(suffix=".sqlite") as copy:
+            with plain(path) as stream:
+                shutil.copyfileobj(stream, copy)
+            copy.flush()
+            with closing(_connect(copy.name)) as connection:
+                yield connection
+    except (sqlite3.Error, EOFError, OSError, zlib.error) as error:
+        raise TraceError(
+            f"{path} is a damaged SQLite file: {error}.", remedy="Export it again from the profiler's report."
+        ) from error
+
+
+def _connect(path: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
+    return connection
+
+
+def tables(connection: sqlite3.Connection) -> list[str]:
+    """Names of tables and views."""
+    query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
+    return [name for (name,) in connection.execute(query)]
+
+
+def columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Names of a table's columns."""
+    return {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
