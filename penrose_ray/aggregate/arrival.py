@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from penrose_ray.types import BatchId, BucketId, ClassId, ReportId
 
-SNIPPET_HASH_BYTES = 32
+CHECKSUM_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +37,37 @@ class SumKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A report as the journal keeps it."""
+    """A report as the journal keeps it: where it lies and which sum it is part of."""
 
     arrival: Arrival
     bucket: BucketId
-    batch: BatchId
-
-    @property
-    def key(self) -> SumKey:
-        """The sum that this report is part of."""
-        return SumKey(self.arrival.class_id, self.arrival.counter_set, self.batch)
+    key: SumKey
 
 
 class Outcome(enum.Enum):
-    """What became of a report.
-
-    `ACCEPTED` and `KNOWN` are acknowledgements, for ever; the others are final refusals, but for
-    `REFUSED_BUSY`, after which the client sends again.
-    """
+    """What became of a report."""
 
     ACCEPTED = "accepted"
     KNOWN = "known"
+    THINNED = "thinned"
+    """Dropped at the published rate of its class; sent again it would be dropped again."""
     REFUSED_TOO_EARLY = "too-early"
     REFUSED_TOO_LATE = "too-late"
     REFUSED_CIPHERTEXT = "ciphertext"
     REFUSED_CAPACITY = "capacity"
     REFUSED_COUNTER_SET = "counter-set"
     REFUSED_BUSY = "busy"
+    REFUSED_WRONG_OWNER = "wrong-owner"
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the report is in the journal."""
-        return self in (Outcome.ACCEPTED, Outcome.KNOWN)
+        """Whether the sender is done with this report and may forget it."""
+        return self in (Outcome.ACCEPTED, Outcome.KNOWN, Outcome.THINNED)
+
+    @property
+    def send_again(self) -> bool:
+        """Whether the same report may be accepted later (busy) or elsewhere (wrong owner)."""
+        return self in (Outcome.REFUSED_BUSY, Outcome.REFUSED_WRONG_OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +91,10 @@ class PartialSum:
     blob: bytes
     id_checksum: bytes
     """XOR of the SHA-256 of the ids of these reports, 32 bytes."""
+    keep_share: float = 1.0
+    """Share of this class' reports that were kept; whoever opens the sum divides by it."""
+
+    @property
+    def key(self) -> SumKey:
+        """What it is a sum over."""
+        return SumKey(self.class_id, self.counter_set, self.batch)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from penrose_ray.aggregate.arrival import Answer, PartialSum
-from penrose_ray.aggregate.shard import (
+from penrose_ray.aggregate.core import Core
+from penrose_ray.aggregate.events import (
     Add,
     BatchClosed,
     Check,
+    Checked,
     Event,
     Failed,
     Found,
@@ -22,31 +23,29 @@ from penrose_ray.aggregate.shard import (
     Record,
     Recorded,
     Reply,
-    Shard,
-    Validated,
 )
-from penrose_ray.aggregate.store import Journal
-from penrose_ray.aggregate.sums import Sums
-from penrose_ray.crypto.accumulate import validate
+from penrose_ray.aggregate.moving import Moves
+from penrose_ray.aggregate.regroup import Regroup
+from penrose_ray.aggregate.thinning import keep_share
+from penrose_ray.aggregate.upkeep import Upkeep
 from penrose_ray.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penrose_ray.aggregate.arrival import Arrival
+    from penrose_ray.aggregate.archive import Archive
+    from penrose_ray.aggregate.arrival import Arrival, SumKey
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
     from penrose_ray.types import BatchId, ReportId
 
 __all__ = ["Answer", "BatchCount", "Counts", "PartialSum", "ShardService"]
 
-_REPLAY = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class BatchCount:
-    """An open batch and what it holds."""
+    """A batch and what it holds here."""
 
     batch: BatchId
     reports: int
@@ -64,127 +63,193 @@ class Counts:
     outcomes: dict[str, int]
 
 
+@dataclass(slots=True)
+class _Call:
+    """One caller of `accept`."""
+
+    arrivals: tuple[Arrival, ...]
+    answers: list[Answer] | None = None
+    error: Exception | None = None
+    done: bool = False
+
+
 class ShardService:
     """A shard on its journal; opening it rebuilds exactly what was acknowledged.
+
+    Safe to call from several threads. `moves` hands buckets over, `regroup` thins and splits, `upkeep` does
+    what is due from time to time. `placed`: a directory places buckets, and a new shard starts without any.
+    With less than `disk_mark_bytes` free, new reports are refused as busy.
 
     Raises:
         JournalError: the journal is damaged, of another task, or in use.
         JournalVersionError: the journal was written by a newer version.
     """
 
-    def __init__(self, path: Path, task: Task, clock: Clock, *, validate_states: bool = False) -> None:
-        self._task, self._clock = task, clock
-        self._key, self._profile = task.key(), task.profile()
-        self._journal = Journal(path, task.task_id)
-        self._mutex = threading.Lock()
+    def __init__(
+        self,
+        path: Path,
+        task: Task,
+        clock: Clock,
+        *,
+        placed: bool = False,
+        archive: Archive | None = None,
+        disk_mark_bytes: int = 0,
+        validate_states: bool = False,
+    ) -> None:
+        self._core = Core(path, task, clock, placed=placed, validate_states=validate_states)
+        self._inbox: deque[_Call] = deque()
         self._requests = itertools.count()
         self._outcomes: Counter[str] = Counter()
-        try:
-            self._sums = self._rebuild()
-        except BaseException:
-            self._journal.close()
-            raise
-        self._shard = Shard(
-            task, weights=self._sums.weights(), closed=self._journal.released(), validate=validate_states
-        )
-
-    def _rebuild(self) -> Sums:
-        sums, rows = Sums(self._task), self._journal.rows()
-        while part := list(itertools.islice(rows, _REPLAY)):
-            sums.add(part)
-        return sums
+        self.moves = Moves(self._core)
+        self.regroup = Regroup(self._core)
+        self.upkeep = Upkeep(self._core, archive, disk_mark_bytes=disk_mark_bytes)
 
     def known(self, ids: Sequence[ReportId]) -> set[ReportId]:
         """Which of these ids have been accepted."""
-        with self._mutex:
-            return self._journal.known(ids)
+        with self._core.mutex:
+            return self._core.journal.known(ids)
 
     def accept(self, arrivals: Sequence[Arrival]) -> list[Answer]:
         """Judge and record reports; what is acknowledged is on disk when this returns.
+
+        Callers that wait while another one commits are committed together next.
 
         Raises:
             JournalError: the journal cannot be written; nothing of the group under way was recorded, and the
                 caller sends again.
         """
-        with self._mutex:
-            request = next(self._requests)
-            event = Offered(request, tuple(arrivals), self._clock.now_s())
-            answers = self._run(event)[request]
-            self._outcomes.update(answer.outcome.value for answer in answers)
-            return list(answers)
+        call = _Call(tuple(arrivals))
+        self._inbox.append(call)
+        with self._core.mutex:
+            if not call.done:
+                self._take_inbox()
+        self.upkeep.after(len(call.arrivals))
+        if call.error:
+            raise call.error
+        return call.answers or []
 
-    def _run(self, event: Event) -> dict[int, tuple[Answer, ...]]:
+    def _take_inbox(self) -> None:
+        """Serve everyone who waits."""
+        calls = {next(self._requests): self._inbox.popleft() for _ in range(len(self._inbox))}
+        error: Exception | None = None
+        replies: dict[int, tuple[Answer, ...]] = {}
+        try:
+            self._core.refresh()
+            now_s = self._core.clock.now_s()
+            replies = self._run(*(Offered(number, call.arrivals, now_s) for number, call in calls.items()))
+        except Exception as caught:  # noqa: BLE001 - raised again in each caller's thread
+            error = caught
+        for number, call in calls.items():
+            call.done, call.error = True, error
+            call.answers = list(replies.get(number, ()))
+            self._outcomes.update(answer.outcome.value for answer in call.answers)
+
+    def _run(self, *events: Event) -> dict[int, tuple[Answer, ...]]:
         """Carry instructions out until none is left; the replies by request."""
         replies: dict[int, tuple[Answer, ...]] = {}
         failure: JournalError | None = None
-        instructions = deque(self._shard.handle(event))
+        instructions = deque(self._core.shard.handle(*events))
         while instructions:
             instruction = instructions.popleft()
             if isinstance(instruction, Reply):
                 replies[instruction.request] = instruction.answers
                 continue
             try:
-                events = self._carry_out(instruction)
+                answer = self._carry_out(instruction)
             except JournalError as error:
-                failure, events = error, [Failed(error.message)]
-            instructions.extend(self._shard.handle(*events))
+                failure, answer = error, Failed(error.message)
+            if answer:
+                instructions.extend(self._core.shard.handle(answer))
         if failure:
             raise failure
         return replies
 
-    def _carry_out(self, instruction: Instruction) -> list[Event]:
+    def _carry_out(self, instruction: Instruction) -> Event | None:
         match instruction:
             case Look(ids):
-                return [Found(frozenset(self._journal.known(ids)))]
-            case Check(arrivals):
-                faults = validate(self._key, self._profile, [arrival.blob for arrival in arrivals])
-                return [Validated({arrivals[at].report_id: fault.message for at, fault in faults.items()})]
+                return Found(frozenset(self._core.journal.known(ids)))
+            case Check(rows):
+                faults = self._core.sums.check(rows)
+                return Checked({report_id: fault.message for report_id, fault in faults.items()})
             case Record(rows):
-                self._journal.record(rows)
-                return [Recorded()]
+                self._core.journal.record(rows)
+                return Recorded()
             case Add(rows):
-                self._sums.add(rows)
-        return []
+                try:
+                    self._core.sums.add(rows)
+                except JournalError:  # they are on disk; only the sums in memory lack them
+                    self._core.distrust()
+        return None
 
     def batches(self) -> list[BatchCount]:
         """Open batches that hold reports, ascending."""
-        with self._mutex:
+        return [each for each in self._batches() if each.batch not in self._core.shard.closed]
+
+    def closed_batches(self) -> list[BatchCount]:
+        """Released batches whose sums are still here, ascending."""
+        return [each for each in self._batches() if each.batch in self._core.shard.closed]
+
+    def _batches(self) -> list[BatchCount]:
+        with self._core.mutex:
             reports: Counter[BatchId] = Counter()
             sums: Counter[BatchId] = Counter()
-            for key, weight in self._shard.weights.items():
+            for key, weight in self._core.shard.weights.items():
                 reports[key.batch] += weight
                 sums[key.batch] += 1
-            closed = self._shard.closed
-            return [
-                BatchCount(batch, reports[batch], sums[batch])
-                for batch in sorted(reports)
-                if batch not in closed
-            ]
+        return [BatchCount(batch, reports[batch], sums[batch]) for batch in sorted(reports)]
 
     def sums(self, batch: BatchId) -> list[PartialSum]:
-        """This shard's part of each sum of a batch, ordered by class and counter set."""
-        with self._mutex:
-            return self._sums.of(batch)
+        """This shard's part of each sum of a batch, ordered by class and counter set.
+
+        Raises:
+            JournalError: the journal or the archive cannot be read.
+        """
+        with self._core.mutex:
+            self._core.refresh()
+            keys = sorted(key for key in self._core.shard.weights if key.batch == batch)
+            return [self._partial(key) for key in keys] or self.upkeep.archived(batch)
+
+    def _partial(self, key: SumKey) -> PartialSum:
+        record = self._core.sums.record(key)
+        if record is None:
+            raise JournalError(
+                f"The journal {self._core.journal.path} lacks a sum of batch {key.batch}.",
+                remedy="Stop the shard and start it again.",
+            )
+        share = keep_share(self._core.shard.halvings(key))
+        return PartialSum(*key, record.weight, record.blob, record.id_checksum, share)
 
     def close_batch(self, batch: BatchId) -> None:
-        """Take no more reports into a batch, for ever; a second call changes nothing."""
-        with self._mutex:
-            self._journal.release(batch, self._clock.now_s())
+        """Take no more reports into a batch, for ever; a second call changes nothing.
+
+        Raises:
+            JournalError: it could not be noted; the batch is open.
+        """
+        with self._core.mutex:
+            with self._core.journal.change() as change:
+                change.release(batch, self._core.clock.now_s())
             self._run(BatchClosed(batch))
 
     def counts(self) -> Counts:
         """Figures for the status command."""
-        with self._mutex:
-            weights, closed = self._shard.weights, self._shard.closed
+        with self._core.mutex:
+            weights, closed = self._core.shard.weights, self._core.shard.closed
             batches = {key.batch for key in weights}
             return Counts(
                 sum(weights.values()), len(weights), len(batches - closed), len(closed), dict(self._outcomes)
             )
 
     def close(self) -> None:
-        """Close the journal; the service is of no use afterwards."""
-        with self._mutex:
-            self._journal.close()
+        """Store the sums and close the journal; the service is of no use afterwards.
+
+        Raises:
+            JournalError: the sums could not be stored; they will be added up again at the next opening.
+        """
+        with self._core.mutex:
+            try:
+                self.upkeep.checkpoint()
+            finally:
+                self._core.journal.close()
 
     def __enter__(self) -> Self:
         return self

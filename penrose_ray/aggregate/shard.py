@@ -13,128 +13,41 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.aggregate.arrival import Answer, Arrival, Outcome, Row, SumKey
+from penrose_ray.aggregate.events import (
+    Add,
+    BatchClosed,
+    Check,
+    Checked,
+    Event,
+    Failed,
+    Found,
+    Instruction,
+    Look,
+    Offered,
+    Placed,
+    Pressed,
+    Record,
+    Recorded,
+    Reply,
+    Reweighed,
+    Thinned,
+)
 from penrose_ray.aggregate.routing import bucket_of
+from penrose_ray.aggregate.thinning import kept
+from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penrose_ray.task import Task
-    from penrose_ray.types import BatchId, ReportId
+    from penrose_ray.types import BucketId, ReportId
 
-__all__ = [
-    "HOURS_AHEAD",
-    "HOURS_BEHIND",
-    "Add",
-    "Answer",
-    "Arrival",
-    "BatchClosed",
-    "Check",
-    "Event",
-    "Failed",
-    "Found",
-    "Instruction",
-    "Look",
-    "Offered",
-    "Outcome",
-    "Phase",
-    "Record",
-    "Recorded",
-    "Reply",
-    "Row",
-    "Shard",
-    "ShardStateError",
-    "SumKey",
-    "Validated",
-]
+__all__ = ["HOURS_AHEAD", "HOURS_BEHIND", "Answer", "Arrival", "Outcome", "Phase", "Shard", "ShardStateError"]
 
 HOURS_AHEAD: Final = 1
 HOURS_BEHIND: Final = 36
 _HOUR_S: Final = 3600
 _STORY: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """A caller brings reports; `request` is the caller's number for the reply."""
-
-    request: int
-    arrivals: tuple[Arrival, ...]
-    now_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Which of the ids looked up are in the journal."""
-
-    known: frozenset[ReportId]
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """Faults of the ciphertexts checked, by report id."""
-
-    faults: Mapping[ReportId, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The rows are committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The journal could not be read or written: nothing of the group is committed."""
-
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class BatchClosed:
-    """A batch is released: what comes late joins the next open one."""
-
-    batch: BatchId
-
-
-Event = Offered | Found | Validated | Recorded | Failed | BatchClosed
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Look these ids up in the journal, answer with `Found` or `Failed`."""
-
-    ids: tuple[ReportId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Check these reports' ciphertexts, answer with `Validated`."""
-
-    arrivals: tuple[Arrival, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Commit these rows in one transaction, answer with `Recorded` or `Failed`."""
-
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Add these committed rows to their sums."""
-
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Answer a caller: one answer per arrival, in the order offered."""
-
-    request: int
-    answers: tuple[Answer, ...]
-
-
-Instruction = Look | Check | Record | Add | Reply
 
 
 class Phase(enum.Enum):
@@ -179,8 +92,8 @@ class _Group:
 class Shard:
     """State of one shard apart from sums and rows.
 
-    `group` is the most reports of one transaction, `queue` the most that may wait; `weights` and `closed` are
-    what the journal held. `validate` checks the invariants after every event.
+    `group` is the most reports of one transaction, `queue` the most that may wait; `weights`, `closed` and
+    `halvings` are what the journal held. `validate` checks the invariants after every event.
     """
 
     def __init__(
@@ -189,6 +102,7 @@ class Shard:
         *,
         weights: Mapping[SumKey, int] | None = None,
         closed: Iterable[BatchId] = (),
+        halvings: Mapping[SumKey, int] | None = None,
         group: int = 1000,
         queue: int = 100_000,
         validate: bool = False,
@@ -197,6 +111,9 @@ class Shard:
         self._capacity = task.capacity()
         self._weights: Counter[SumKey] = Counter(weights or {})
         self._closed = set(closed)
+        self._halvings = dict(halvings or {})
+        self._buckets: frozenset[BucketId] | None = None
+        self._pressure = ""
         self._group_limit, self._queue_limit = group, queue
         self._validate = validate
         self._phase = Phase.IDLE
@@ -225,6 +142,10 @@ class Shard:
         """Released batches."""
         return frozenset(self._closed)
 
+    def halvings(self, key: SumKey) -> int:
+        """How often a sum's keep rate was halved."""
+        return self._halvings.get(key, 0)
+
     def story(self) -> tuple[str, ...]:
         """The last transitions, oldest first."""
         return tuple(self._story)
@@ -251,18 +172,35 @@ class Shard:
             case Found(known):
                 self._require(Phase.LOOKING, event)
                 return self._found(known)
-            case Validated(faults):
+            case Checked(faults):
                 self._require(Phase.CHECKING, event)
-                return self._validated(faults)
+                return self._checked(faults)
             case Recorded():
                 self._require(Phase.RECORDING, event)
                 return self._recorded()
             case Failed(detail):
                 return self._failed(detail)
+        self._require(Phase.IDLE, event)
+        self._change(event)
+        return []
+
+    def _change(self, event: BatchClosed | Placed | Pressed | Reweighed | Thinned) -> None:
+        match event:
             case BatchClosed(batch):
-                self._require(Phase.IDLE, event)
                 self._closed.add(batch)
-                return []
+            case Placed(buckets):
+                self._buckets = buckets
+            case Pressed(reason):
+                self._pressure = reason
+            case Reweighed(weights):
+                self._weights.update({key: weight - self._weights[key] for key, weight in weights.items()})
+                self._weights = +self._weights
+            case Thinned(key, halvings):
+                if halvings < self.halvings(key):
+                    raise self._error(
+                        f"a keep rate never rises: {self.halvings(key)} halvings, {halvings} asked"
+                    )
+                self._halvings[key] = halvings
 
     def _require(self, phase: Phase, event: Event) -> None:
         if self._phase is not phase:
@@ -271,22 +209,21 @@ class Shard:
     def _error(self, reason: str) -> ShardStateError:
         return ShardStateError(f"{reason}; before: {' | '.join(self._story) or 'nothing'}")
 
-    # --- the way of a group ---
+    # The way of a group: offered, found, checked, recorded.
 
     def _offered(self, event: Offered) -> list[Instruction]:
         if event.request in self._requests:
             raise self._error(f"request {event.request} is already open")
         if not event.arrivals:
             return [Reply(event.request, ())]
-        if self.waiting + len(event.arrivals) > self._queue_limit:
+        count = len(event.arrivals)
+        if self.waiting + count > self._queue_limit:
             detail = f"{self.waiting} reports wait already, {self._queue_limit} may"
             busy = tuple(Answer(each.report_id, Outcome.REFUSED_BUSY, detail) for each in event.arrivals)
             return [Reply(event.request, busy)]
-        count = len(event.arrivals)
         self._requests[event.request] = _Request([None] * count, count)
         self._queue.extend(
-            _Item(event.request, position, arrival, event.now_s)
-            for position, arrival in enumerate(event.arrivals)
+            _Item(event.request, at, arrival, event.now_s) for at, arrival in enumerate(event.arrivals)
         )
         return self._begin() if self._phase is Phase.IDLE else []
 
@@ -295,64 +232,82 @@ class Shard:
         self._group = _Group()
         self._phase = Phase.IDLE
         taken, left = self._group.waiting, deque[_Item]()
+        replies: list[Instruction] = []
         while self._queue and len(taken) < self._group_limit:
             item = self._queue.popleft()
-            if item.arrival.report_id in taken:
+            report_id = item.arrival.report_id
+            if self._buckets is not None and bucket_of(report_id) not in self._buckets:
+                detail = f"bucket {bucket_of(report_id)} is not kept here"
+                replies += self._settle(item, Outcome.REFUSED_WRONG_OWNER, detail)
+            elif report_id in taken:
                 left.append(item)
             else:
-                taken[item.arrival.report_id] = item
+                taken[report_id] = item
         self._queue.extendleft(reversed(left))
         if not taken:
-            return []
+            return replies
         self._phase = Phase.LOOKING
-        return [Look(tuple(taken))]
+        return [*replies, Look(tuple(taken))]
 
     def _found(self, known: frozenset[ReportId]) -> list[Instruction]:
         replies: list[Instruction] = []
+        rows: list[Row] = []
         for report_id, item in list(self._group.waiting.items()):
-            answer = Answer(report_id, Outcome.KNOWN) if report_id in known else self._refusal(item)
-            if answer:
-                replies += self._answer(item, answer)
-        if not self._group.waiting:
+            if report_id in known:
+                replies += self._answer(item, Outcome.KNOWN)
+                continue
+            arrival = item.arrival
+            batch = self.batch_for(arrival.created_hour)
+            row = Row(arrival, bucket_of(report_id), SumKey(arrival.class_id, arrival.counter_set, batch))
+            if refusal := self._refusal(item, row.key):
+                replies += self._answer(item, *refusal)
+                continue
+            rows.append(row)
+        if not rows:
             return replies + self._begin()
+        self._group.rows = tuple(rows)
         self._phase = Phase.CHECKING
-        return [*replies, Check(tuple(item.arrival for item in self._group.waiting.values()))]
+        return [*replies, Check(self._group.rows)]
 
-    def _refusal(self, item: _Item) -> Answer | None:
-        arrival = item.arrival
-        hour = int(item.now_s // _HOUR_S)
-        if arrival.created_hour > hour + HOURS_AHEAD:
-            detail = (
-                f"created in hour {arrival.created_hour}, now is hour {hour}: at most {HOURS_AHEAD} h ahead"
-            )
-            return Answer(arrival.report_id, Outcome.REFUSED_TOO_EARLY, detail)
-        if arrival.created_hour < hour - HOURS_BEHIND:
-            detail = (
-                f"created in hour {arrival.created_hour}, now is hour {hour}: at most {HOURS_BEHIND} h behind"
-            )
-            return Answer(arrival.report_id, Outcome.REFUSED_TOO_LATE, detail)
+    def _refusal(self, item: _Item, key: SumKey) -> tuple[Outcome, str] | None:
+        hour, created = int(item.now_s // _HOUR_S), item.arrival.created_hour
+        if created > hour + HOURS_AHEAD:
+            detail = f"created in hour {created}, now is hour {hour}: at most {HOURS_AHEAD} h ahead"
+            return Outcome.REFUSED_TOO_EARLY, detail
+        if created < hour - HOURS_BEHIND:
+            detail = f"created in hour {created}, now is hour {hour}: at most {HOURS_BEHIND} h behind"
+            return Outcome.REFUSED_TOO_LATE, detail
         sets = len(self._task.counter_sets)
-        if not 0 <= arrival.counter_set < sets:
-            detail = f"counter set {arrival.counter_set}, the task has {sets}"
-            return Answer(arrival.report_id, Outcome.REFUSED_COUNTER_SET, detail)
+        if not 0 <= key.counter_set < sets:
+            return Outcome.REFUSED_COUNTER_SET, f"counter set {key.counter_set}, the task has {sets}"
+        if not kept(item.arrival.report_id, self.halvings(key)):
+            return Outcome.THINNED, f"one report in {2 ** self.halvings(key)} of this class is kept"
+        if self._pressure:
+            return Outcome.REFUSED_BUSY, self._pressure
         return None
 
-    def _validated(self, faults: Mapping[ReportId, str]) -> list[Instruction]:
+    def batch_for(self, created_hour: int) -> BatchId:
+        """The batch that a report of that hour joins: its own, or the next one that is still open."""
+        batch = self._task.batch_of(created_hour * _HOUR_S)
+        while batch in self._closed:
+            batch = BatchId(batch + 1)
+        return batch
+
+    def _checked(self, faults: Mapping[ReportId, str]) -> list[Instruction]:
         replies: list[Instruction] = []
         rows: list[Row] = []
         pending: Counter[SumKey] = Counter()
-        for report_id, item in list(self._group.waiting.items()):
+        for row in self._group.rows:
+            report_id = row.arrival.report_id
             if report_id in faults:
-                replies += self._answer(
-                    item, Answer(report_id, Outcome.REFUSED_CIPHERTEXT, faults[report_id])
-                )
-                continue
-            row = Row(item.arrival, bucket_of(report_id), self.batch_for(item.arrival.created_hour))
-            if self._weights[row.key] + pending[row.key] >= self._capacity:
-                detail = f"this sum holds {self._capacity} reports, all it can"
-                replies += self._answer(item, Answer(report_id, Outcome.REFUSED_CAPACITY, detail))
+                item = self._group.waiting[report_id]
+                replies += self._answer(item, Outcome.REFUSED_CIPHERTEXT, faults[report_id])
                 continue
             pending[row.key] += 1
+            if self._weights[row.key] + pending[row.key] > self._capacity:
+                detail = f"this sum holds {self._capacity} reports, all it can"
+                replies += self._answer(self._group.waiting[report_id], Outcome.REFUSED_CAPACITY, detail)
+                continue
             rows.append(row)
         if not rows:
             return replies + self._begin()
@@ -360,33 +315,29 @@ class Shard:
         self._phase = Phase.RECORDING
         return [*replies, Record(self._group.rows)]
 
-    def batch_for(self, created_hour: int) -> BatchId:
-        """The batch that a report of that hour joins: its own, or the next one that is still open."""
-        batch = self._task.batch_of(created_hour * _HOUR_S)
-        while batch in self._closed:
-            batch = type(batch)(batch + 1)
-        return batch
-
     def _recorded(self) -> list[Instruction]:
         rows = self._group.rows
         replies: list[Instruction] = []
+        self._weights.update(row.key for row in rows)
         for row in rows:
-            self._weights[row.key] += 1
-            report_id = row.arrival.report_id
-            replies += self._answer(self._group.waiting[report_id], Answer(report_id, Outcome.ACCEPTED))
+            replies += self._answer(self._group.waiting[row.arrival.report_id], Outcome.ACCEPTED)
         return [Add(rows), *replies, *self._begin()]
 
     def _failed(self, detail: str) -> list[Instruction]:
         replies: list[Instruction] = []
-        for report_id, item in list(self._group.waiting.items()):
-            replies += self._answer(item, Answer(report_id, Outcome.REFUSED_BUSY, detail))
+        for item in list(self._group.waiting.values()):
+            replies += self._answer(item, Outcome.REFUSED_BUSY, detail)
         return replies + self._begin()
 
-    def _answer(self, item: _Item, answer: Answer) -> list[Instruction]:
-        """Settle one report; the reply comes with the last of its request."""
-        del self._group.waiting[answer.report_id]
+    def _answer(self, item: _Item, outcome: Outcome, detail: str = "") -> list[Instruction]:
+        """Settle one report of the group."""
+        del self._group.waiting[item.arrival.report_id]
+        return self._settle(item, outcome, detail)
+
+    def _settle(self, item: _Item, outcome: Outcome, detail: str) -> list[Instruction]:
+        """Note an answer; the reply comes with the last of its request."""
         request = self._requests[item.request]
-        request.answers[item.position] = answer
+        request.answers[item.position] = Answer(item.arrival.report_id, outcome, detail)
         request.missing -= 1
         if request.missing:
             return []
@@ -401,8 +352,8 @@ class Shard:
             raise self._error(f"idle with {self.waiting} reports waiting")
         if len(self._group.waiting) > self._group_limit or self.waiting > self._queue_limit:
             raise self._error(f"{self.waiting} reports wait, {self._queue_limit} may")
-        over = [key for key, weight in self._weights.items() if weight > self._capacity]
+        over = [key for key, weight in self._weights.items() if not 0 < weight <= self._capacity]
         if over:
-            raise self._error(f"sum {over[0]} holds {self._weights[over[0]]} reports, {self._capacity} may")
+            raise self._error(f"sum {over[0]} holds {self._weights[over[0]]} of {self._capacity} reports")
         if self._phase is Phase.RECORDING and len(self._group.rows) != len(self._group.waiting):
             raise self._error("rows to record and reports under way differ")

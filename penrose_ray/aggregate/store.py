@@ -1,62 +1,42 @@
 """The journal of one shard: a SQLite file in WAL mode, the only truth about what was acknowledged.
 
 Reports lie in order of arrival (rowid), the index on their ids is apart: a random clustered key is three
-times slower. The file is bound to one task and used by one process at a time.
+times slower. The file is bound to one task and used by one process at a time. Sums are kept too, up to the
+arrival number `folded`; reports behind it are added again when the file is opened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
-import zlib
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
-from penrose_ray.aggregate.arrival import Arrival, Row
-from penrose_ray.errors import JournalError, JournalFullError, JournalVersionError
+from penrose_ray.aggregate.arrival import SumKey
+from penrose_ray.aggregate.change import Change
+from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
+from penrose_ray.aggregate.schema import prepare
+from penrose_ray.aggregate.verify import verify
+from penrose_ray.errors import JournalError, JournalFullError
 from penrose_ray.types import BatchId, BucketId, ClassId, ReportId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from penrose_ray.aggregate.arrival import Row
+    from penrose_ray.aggregate.rows import SumRecord
     from penrose_ray.types import TaskId
 
-SCHEMA_VERSION: Final = 1
-_APPLICATION_ID: Final = 0x504E5231  # "PNR1"
-_PAGE_BYTES: Final = 16_384
 _LOOK_UP: Final = 500
-
-_SCHEMA: Final = """
-CREATE TABLE partial_histograms (
-    arrival INTEGER PRIMARY KEY,
-    report_id BLOB NOT NULL,
-    bucket INTEGER NOT NULL,
-    class_id BLOB NOT NULL,
-    snippet_hash TEXT NOT NULL,
-    counter_set INTEGER NOT NULL,
-    batch INTEGER NOT NULL,
-    created_hour INTEGER NOT NULL,
-    signature BLOB NOT NULL,
-    blob BLOB NOT NULL,
-    crc INTEGER NOT NULL
-);
-CREATE UNIQUE INDEX partial_histograms_by_id ON partial_histograms (report_id);
-CREATE TABLE released_batches (batch INTEGER PRIMARY KEY, released_s REAL NOT NULL);
-CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL);
-"""
-
-_INSERT: Final = "INSERT INTO partial_histograms VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT: Final = """
-SELECT arrival, report_id, bucket, class_id, snippet_hash, counter_set, batch, created_hour, signature, blob,
-    crc
-FROM partial_histograms
-"""
+_PAGE: Final = 1000
+_CACHE_KIB: Final = 65_536
+_IN_USE: Final = "in_use"
 
 
 class Journal:
-    """Reports and released batches of one shard.
+    """Reports, sums and released batches of one shard.
 
     `synchronous` FULL survives a power cut, NORMAL a crash of the process only.
 
@@ -71,50 +51,18 @@ class Journal:
         self.path = path
         self._lock = _lock(path)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             with self._typed_errors():
-                self._open(task_id, synchronous)
+                self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                prepare(self._db, path, task_id)
+                self._db.execute(f"PRAGMA synchronous = {synchronous}")
+                self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+                self._db.execute("PRAGMA secure_delete = ON")
+                if self.number(_IN_USE):  # the last process did not close it
+                    verify(self._db)
+            self._note_in_use(1)
         except BaseException:
             self.close()
             raise
-
-    def _open(self, task_id: TaskId, synchronous: str) -> None:
-        db = self._db
-        fresh = db.execute("PRAGMA schema_version").fetchone()[0] == 0
-        if fresh:
-            db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        else:
-            self._check_version()
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute(f"PRAGMA synchronous = {synchronous}")
-        db.execute("PRAGMA cache_size = -65536")
-        if fresh:
-            with self._transaction():
-                for statement in _SCHEMA.split(";"):
-                    db.execute(statement)
-                db.execute("INSERT INTO about VALUES ('task_id', ?)", (task_id,))
-                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        found = db.execute("SELECT value FROM about WHERE name = 'task_id'").fetchone()[0]
-        if found != task_id:
-            raise JournalError(
-                f"The journal {self.path} belongs to task {found.hex()}, not {task_id.hex()}.",
-                remedy="Give each task a state directory of its own.",
-            )
-
-    def _check_version(self) -> None:
-        kind = self._db.execute("PRAGMA application_id").fetchone()[0]
-        if kind != _APPLICATION_ID:
-            raise JournalError(
-                f"{self.path} is a database of another program.",
-                remedy="Point the state directory elsewhere.",
-            )
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise JournalVersionError(
-                f"The journal {self.path} has schema version {version}, this program knows {SCHEMA_VERSION}.",
-                remedy="Use the version of penrose-ray that wrote it, or a newer one.",
-            )
 
     def known(self, ids: Iterable[ReportId]) -> set[ReportId]:
         """Which of these ids are in the journal."""
@@ -129,71 +77,165 @@ class Journal:
         return found
 
     def record(self, rows: Sequence[Row]) -> None:
-        """Commit these rows, all or none.
+        """Commit these rows, all or none; raises like `change`."""
+        with self.change() as change:
+            change.insert(rows)
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[Change]:
+        """One transaction: committed at the end of the block, undone on any error.
 
         Raises:
             JournalFullError: there is no room on the disk.
             JournalError: an id is already there, or the file is damaged.
         """
-        with self._typed_errors(), self._transaction():
-            self._db.executemany(_INSERT, map(_values, rows))
-
-    def release(self, batch: BatchId, now_s: float) -> None:
-        """Note that a batch is released; once, later calls change nothing."""
-        with self._typed_errors(), self._transaction():
-            self._db.execute("INSERT OR IGNORE INTO released_batches VALUES (?, ?)", (batch, now_s))
-
-    def released(self) -> list[BatchId]:
-        """Released batches, ascending."""
         with self._typed_errors():
-            sql = "SELECT batch FROM released_batches ORDER BY batch"
-            return [BatchId(row[0]) for row in self._db.execute(sql)]
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield Change(self._db)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
 
-    def rows(self) -> Iterator[Row]:
-        """All reports in order of arrival.
+    def rows(
+        self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
+    ) -> Iterator[Row]:
+        """Reports behind arrival number `after`, in order of arrival, of these buckets or of one sum.
 
         Raises:
-            JournalError: a page is damaged.
+            JournalError: a page is damaged, or a row is not what was written.
         """
+        for _, row in self.numbered(after=after, buckets=buckets, key=key):
+            yield row
+
+    def numbered(
+        self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
+    ) -> Iterator[tuple[int, Row]]:
+        """Like `rows`, with arrival numbers; read page by page, so that the journal may change meanwhile."""
+        where = "arrival > ?"
+        if buckets is not None:
+            where += f" AND bucket IN ({','.join(str(int(bucket)) for bucket in buckets)})"
+        if key is not None:
+            where += " AND class_id = ? AND counter_set = ? AND batch = ?"
+        sql = f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE {where} ORDER BY arrival LIMIT {_PAGE}"
+        while True:
+            with self._typed_errors():
+                found = self._db.execute(sql, (after, *(key or ())))
+                page = [(values[0], row_from(values)) for values in found]
+            if not page:
+                return
+            yield from page
+            after = page[-1][0]
+
+    def number(self, name: str) -> int:
+        """A number that `Change.note` has set; 0 before."""
         with self._typed_errors():
-            for values in self._db.execute(f"{_SELECT} ORDER BY arrival"):
-                row = _row(values)
-                if _crc(row) != values[-1]:
-                    raise _damaged(self.path, f"report {row.arrival.report_id.hex()} is not what was written")
-                yield row
+            found = self._db.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+        return int(found[0]) if found else 0
+
+    def folded(self) -> int:
+        """Arrival number up to which reports are in the stored sums."""
+        return self.number("folded")
+
+    def epoch(self) -> int:
+        """Epoch of the last placement; 0 before the first."""
+        return self.number("epoch")
+
+    def sum(self, key: SumKey) -> SumRecord | None:
+        """The stored sum of this key.
+
+        Raises:
+            JournalError: it is not what was written.
+        """
+        sql = f"SELECT {SUM_COLUMNS} FROM sums WHERE class_id = ? AND counter_set = ? AND batch = ?"
+        with self._typed_errors():
+            found = self._db.execute(sql, key).fetchone()
+            return sum_from(found) if found else None
+
+    def sum_weights(self) -> dict[SumKey, int]:
+        """Weights of all stored sums."""
+        with self._typed_errors():
+            sql = "SELECT class_id, counter_set, batch, weight FROM sums"
+            return {SumKey(*values[:3]): values[3] for values in self._db.execute(sql)}
+
+    def released(self) -> dict[BatchId, float]:
+        """Released batches and when they were released, seconds since the epoch."""
+        with self._typed_errors():
+            sql = "SELECT batch, released_s FROM released_batches ORDER BY batch"
+            return {BatchId(batch): released_s for batch, released_s in self._db.execute(sql)}
+
+    def thinned(self) -> dict[SumKey, int]:
+        """How often the keep rate of a sum was halved."""
+        with self._typed_errors():
+            sql = "SELECT class_id, counter_set, batch, halvings FROM thinned"
+            return {
+                SumKey(ClassId(values[0]), values[1], BatchId(values[2])): values[3]
+                for values in self._db.execute(sql)
+            }
+
+    def buckets(self) -> dict[BucketId, str]:
+        """States of the buckets that a directory has placed here; empty when there is none."""
+        with self._typed_errors():
+            sql = "SELECT bucket, state FROM buckets"
+            return {BucketId(bucket): state for bucket, state in self._db.execute(sql)}
+
+    def buckets_with_rows(self) -> set[BucketId]:
+        """Buckets that hold a report."""
+        with self._typed_errors():
+            sql = "SELECT DISTINCT bucket FROM partial_histograms"
+            return {BucketId(row[0]) for row in self._db.execute(sql)}
+
+    def batches_with_rows(self) -> set[BatchId]:
+        """Batches whose reports have not been deleted."""
+        with self._typed_errors():
+            sql = "SELECT DISTINCT batch FROM partial_histograms"
+            return {BatchId(row[0]) for row in self._db.execute(sql)}
+
+    def archived(self) -> dict[BatchId, tuple[str, float]]:
+        """Batches whose sums lie in an archive file, and since when."""
+        with self._typed_errors():
+            sql = "SELECT batch, file, archived_s FROM archived"
+            return {BatchId(batch): (file, archived_s) for batch, file, archived_s in self._db.execute(sql)}
+
+    def shrink(self) -> None:
+        """Give freed pages back and empty the WAL, so that what was deleted is gone from the disk."""
+        with self._typed_errors():
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Close the file and give it free; the last close folds the WAL into it."""
         if hasattr(self, "_db"):
+            with contextlib.suppress(JournalError):  # then the next process checks every row
+                self._note_in_use(0)
             self._db.close()
         os.close(self._lock)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+    def _note_in_use(self, value: int) -> None:
+        with self.change() as change:
+            change.note(_IN_USE, value)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _typed_errors(self) -> Iterator[None]:
         try:
             yield
+        except DamagedRowError as error:
+            raise damaged(self.path, f"{error} is not what was written") from error
         except sqlite3.Error as error:
-            raise_typed(self.path, error)
+            _raise_typed(self.path, error)
 
 
-def raise_typed(path: Path, error: sqlite3.Error) -> NoReturn:
-    """Raise what a SQLite error means for a journal.
+def damaged(path: Path, reason: str) -> JournalError:
+    """The error for a journal that lost bytes."""
+    return JournalError(
+        f"The journal {path} is damaged: {reason}.",
+        remedy=f"Stop the shard, then save what is whole: python -m penrose_ray.aggregate.salvage {path}.",
+    )
 
-    Raises:
-        JournalFullError: the disk is full.
-        JournalError: anything else.
-    """
+
+def _raise_typed(path: Path, error: sqlite3.Error) -> NoReturn:
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_FULL":
         raise JournalFullError(
@@ -201,17 +243,10 @@ def raise_typed(path: Path, error: sqlite3.Error) -> NoReturn:
             remedy="Free space on that disk; intake goes on by itself.",
         ) from error
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     raise JournalError(
         f"The journal {path} cannot be used: {error}.", remedy="Check the disk and the file's permissions."
     ) from error
-
-
-def _damaged(path: Path, reason: str) -> JournalError:
-    return JournalError(
-        f"The journal {path} is damaged: {reason}.",
-        remedy=f"Keep a copy, then save what is whole: python -m penrose_ray.aggregate.salvage {path}.",
-    )
 
 
 def _lock(path: Path) -> int:
@@ -232,56 +267,3 @@ def _lock(path: Path) -> int:
             f"The journal {path} is in use by another process.", remedy="Stop that shard first."
         ) from error
     return handle
-
-
-def _values(row: Row) -> tuple[object, ...]:
-    arrival = row.arrival
-    return (
-        arrival.report_id,
-        row.bucket,
-        arrival.class_id,
-        arrival.snippet_hash.hex(),
-        arrival.counter_set,
-        row.batch,
-        arrival.created_hour,
-        arrival.signature,
-        arrival.blob,
-        _crc(row),
-    )
-
-
-def _row(values: Sequence[object]) -> Row:
-    match values:
-        case [
-            int(),
-            bytes(report_id),
-            int(bucket),
-            bytes(class_id),
-            str(snippet_hash),
-            int(counter_set),
-            int(batch),
-            int(created_hour),
-            bytes(signature),
-            bytes(blob),
-            int(),
-        ]:
-            arrival = Arrival(
-                ReportId(report_id),
-                ClassId(class_id),
-                bytes.fromhex(snippet_hash),
-                counter_set,
-                created_hour,
-                signature,
-                blob,
-            )
-            return Row(arrival, BucketId(bucket), BatchId(batch))
-        case _:
-            raise sqlite3.DatabaseError(f"row {values[0]!r} has columns of other types")
-
-
-def _crc(row: Row) -> int:
-    """CRC-32 of a row: SQLite itself does not notice a changed byte inside a value."""
-    arrival = row.arrival
-    numbers = f"{row.bucket} {arrival.counter_set} {row.batch} {arrival.created_hour} ".encode()
-    crc = zlib.crc32(numbers + arrival.report_id + arrival.class_id + arrival.snippet_hash)
-    return zlib.crc32(arrival.blob, zlib.crc32(arrival.signature, crc))

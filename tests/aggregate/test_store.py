@@ -1,20 +1,25 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penrose_ray.aggregate.arrival import Row
+from penrose_ray.aggregate.arrival import Row, SumKey
 from penrose_ray.aggregate.routing import bucket_of
-from penrose_ray.aggregate.store import SCHEMA_VERSION, Journal
+from penrose_ray.aggregate.schema import SCHEMA_VERSION
+from penrose_ray.aggregate.service import ShardService
+from penrose_ray.aggregate.store import Journal
 from penrose_ray.errors import JournalError, JournalFullError, JournalVersionError
 from penrose_ray.types import BatchId, TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from penrose_ray.clock import ManualClock
+    from penrose_ray.task import Task
     from tests.aggregate.conftest import Reports
 
 TASK = TaskId(bytes(32))
@@ -32,10 +37,15 @@ def journal(path: Path) -> Iterator[Journal]:
     journal.close()
 
 
+def bins(*hit: int) -> list[int]:
+    return [hit.count(bin_) for bin_ in range(128)]
+
+
 def rows(reports: Reports, numbers: range) -> list[Row]:
     return [
-        Row(arrival, bucket_of(arrival.report_id), BatchId(3)) for arrival in reports.some(numbers)
-    ]  # fmt: skip
+        Row(arrival, bucket_of(arrival.report_id), SumKey(arrival.class_id, arrival.counter_set, BatchId(3)))
+        for arrival in reports.some(numbers)
+    ]
 
 
 def test_rows_come_back_in_order_of_arrival(journal: Journal, reports: Reports) -> None:
@@ -66,10 +76,10 @@ def test_many_ids_are_looked_up_at_once(journal: Journal, reports: Reports) -> N
 
 
 def test_a_release_is_noted_once(journal: Journal) -> None:
-    journal.release(BatchId(5), 10.0)
-    journal.release(BatchId(4), 11.0)
-    journal.release(BatchId(5), 12.0)
-    assert journal.released() == [4, 5]
+    for batch, released_s in ((5, 10.0), (4, 11.0), (5, 12.0)):
+        with journal.change() as change:
+            change.release(BatchId(batch), released_s)
+    assert journal.released() == {4: 11.0, 5: 10.0}
 
 
 def test_a_full_disk_is_named_and_writes_nothing(journal: Journal, reports: Reports) -> None:
@@ -120,7 +130,7 @@ def test_a_database_of_another_program_is_refused(path: Path) -> None:
 def test_two_processes_cannot_share_a_journal(journal: Journal, path: Path) -> None:
     with pytest.raises(JournalError, match="in use"):
         Journal(path, TASK)
-    assert journal.released() == []
+    assert journal.released() == {}
 
 
 def test_a_changed_byte_is_noticed(path: Path, reports: Reports) -> None:
@@ -136,3 +146,21 @@ def test_a_changed_byte_is_noticed(path: Path, reports: Reports) -> None:
         list(journal.rows())
     assert str(path) in raised.value.remedy
     journal.close()
+
+
+def test_a_journal_of_version_1_is_migrated(
+    tmp_path: Path, task: Task, clock: ManualClock, reports: Reports
+) -> None:
+    # tests/aggregate/journals/v1.journal: reports 0 to 2 of class a and 3 of class b in a released batch,
+    # report 4 of class a in the next one; written by the first version of the journal
+    copy = tmp_path / "v1.journal"
+    shutil.copy(Path(__file__).parent / "journals" / "v1.journal", copy)
+    with ShardService(copy, task, clock) as shard:
+        (closed,), (open_,) = shard.closed_batches(), shard.batches()
+        assert (closed.reports, closed.sums, open_.reports) == (4, 2, 1)
+        opened = sorted(reports.opened(total) for total in shard.sums(closed.batch))
+        assert opened == [bins(3), bins(0, 1, 2)]
+        assert [reports.opened(total) for total in shard.sums(open_.batch)] == [bins(4)]
+    database = sqlite3.connect(copy)
+    assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    database.close()

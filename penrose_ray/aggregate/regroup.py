@@ -1,0 +1,121 @@
+"""Sums that change shape: thinned under load, classes split or merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penrose_ray.aggregate.events import Thinned
+from penrose_ray.aggregate.thinning import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penrose_ray.aggregate.arrival import PartialSum, Row, SumKey
+    from penrose_ray.aggregate.change import Change
+    from penrose_ray.aggregate.core import Core
+    from penrose_ray.types import ClassId
+
+
+class Regroup:
+    """Changes of open sums by their stored rows; every call may be repeated."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def thin(self, key: SumKey, halvings: int) -> None:
+        """Keep one report in 2^halvings of a sum, those already in it included.
+
+        Every shard must be given the same rate before the sum is released.
+
+        Raises:
+            ValueError: the rate would rise, or the batch is released.
+        """
+        core = self._core
+        with core.mutex:
+            before = core.halvings.get(key, 0)
+            if halvings < before or key.batch in core.shard.closed:
+                raise ValueError(f"{key} has {before} halvings or is released, {halvings} asked")
+            if halvings == before:
+                return
+            with core.changing() as change:
+                for group in core.groups(key=key):
+                    core.sums.remove(
+                        row
+                        for row in group
+                        if kept(row.arrival.report_id, before) and not kept(row.arrival.report_id, halvings)
+                    )
+                change.thin(key, halvings)
+            self._note({key: halvings}, {key})
+
+    def split(self, class_id: ClassId, classes: Mapping[bytes, ClassId]) -> None:
+        """Give the reports of a class in open batches to other classes, by their snippet hash.
+
+        The stored exact signatures decide, never the summed histograms. Hashes that are not named stay. A new
+        class takes over the keep rate of the old one: it lost its share of reports at that rate.
+        """
+        core = self._core
+        with core.mutex:
+            keys = [
+                key
+                for key in core.shard.weights
+                if key.class_id == class_id and key.batch not in core.shard.closed
+            ]
+            touched = set(keys)
+            rates: dict[SumKey, int] = {}
+            with core.changing() as change:
+                for key in keys:
+                    halvings = core.halvings.get(key, 0)
+                    for new in self._move(change, key, halvings, classes):
+                        touched.add(new)
+                        rates[new] = max(halvings, core.halvings.get(new, 0))
+                for new, halvings in rates.items():
+                    change.thin(new, halvings)
+            self._note(rates, touched)
+
+    def _move(
+        self, change: Change, key: SumKey, halvings: int, classes: Mapping[bytes, ClassId]
+    ) -> set[SumKey]:
+        """Move rows out of one sum; the sums they went to."""
+        core = self._core
+        gained: set[SumKey] = set()
+        for group in core.groups(key=key):
+            pairs = [(row, _renamed(row, classes)) for row in group]
+            moved = [(old, new) for old, new in pairs if old.key != new.key]
+            change.reclass(new for _, new in moved)
+            stays_in = [(old, new) for old, new in moved if kept(old.arrival.report_id, halvings)]
+            core.sums.remove(old for old, _ in stays_in)
+            core.sums.add(new for _, new in stays_in)
+            gained.update(new.key for _, new in moved)
+        return gained
+
+    def _note(self, rates: Mapping[SumKey, int], touched: Iterable[SumKey]) -> None:
+        self._core.halvings.update(rates)
+        self._core.shard.handle(*(Thinned(key, halvings) for key, halvings in rates.items()))
+        self._core.reweigh(set(touched))
+
+
+def _renamed(row: Row, classes: Mapping[bytes, ClassId]) -> Row:
+    class_id = classes.get(row.arrival.snippet_hash, row.key.class_id)
+    return replace(
+        row, arrival=replace(row.arrival, class_id=class_id), key=row.key._replace(class_id=class_id)
+    )
+
+
+def merged(parts: Iterable[PartialSum], into: Mapping[ClassId, ClassId]) -> list[PartialSum]:
+    """The parts with classes that were merged renamed to the class they were merged into.
+
+    Raises:
+        ValueError: the merges go in a circle.
+    """
+    return [replace(part, class_id=_last(part.class_id, into)) for part in parts]
+
+
+def _last(class_id: ClassId, into: Mapping[ClassId, ClassId]) -> ClassId:
+    seen = {class_id}
+    while class_id in into:
+        class_id = into[class_id]
+        if class_id in seen:
+            raise ValueError(f"class {class_id.hex()} is merged into itself")
+        seen.add(class_id)
+    return class_id

@@ -1,0 +1,199 @@
+"""What a shard does from time to time: store sums, delete what is old, archive what is cold."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from penrose_ray.aggregate.arrival import PartialSum
+from penrose_ray.aggregate.events import Pressed
+from penrose_ray.aggregate.score import KEPT_DAYS, Tier
+from penrose_ray.aggregate.thinning import keep_share
+from penrose_ray.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penrose_ray.aggregate.archive import Archive
+    from penrose_ray.aggregate.core import Core
+    from penrose_ray.aggregate.rows import SumRecord
+    from penrose_ray.types import BatchId
+
+CHECKPOINT_REPORTS: Final = 10_000
+CHECKPOINT_S: Final = 60
+ROWS_KEPT_S: Final = 48 * 3600
+_LATE_S: Final = 48 * 3600
+_HOUR_S: Final = 3600
+_DAY_S: Final = 86_400
+_DELETE: Final = 5000
+
+
+class Upkeep:
+    """Due work of one shard; every call may be repeated."""
+
+    def __init__(self, core: Core, archive: Archive | None, *, disk_mark_bytes: int = 0) -> None:
+        self._core, self._archive = core, archive
+        self._disk_mark_bytes = disk_mark_bytes
+        self._reports = 0
+        self._checkpoint_s = self._purge_s = core.clock.now_s()
+        self.free_bytes: Callable[[], int] = lambda: shutil.disk_usage(core.journal.path.parent).free
+
+    def after(self, reports: int) -> None:
+        """Count reports taken; every 10,000 of them the sums are stored."""
+        with self._core.mutex:
+            self._reports += reports
+            if self._reports >= CHECKPOINT_REPORTS:
+                with contextlib.suppress(JournalError):  # the reports are safe; the next one meets the error
+                    self.checkpoint()
+
+    def tick(self) -> None:
+        """Do what is due: watch the disk, store the sums every 60 s, delete old rows every hour.
+
+        Raises:
+            JournalError: the journal cannot be written.
+        """
+        with self._core.mutex:
+            now_s = self._core.clock.now_s()
+            free_bytes = self.free_bytes()
+            short = free_bytes < self._disk_mark_bytes
+            self.press(
+                f"the disk has {free_bytes} bytes left, {self._disk_mark_bytes} are kept" if short else ""
+            )
+            if now_s - self._checkpoint_s >= CHECKPOINT_S:
+                self.checkpoint()
+            if now_s - self._purge_s >= _HOUR_S:
+                self.purge()
+
+    def checkpoint(self) -> None:
+        """Store the sums, so that opening the journal need not add up what they hold.
+
+        Raises:
+            JournalError: they could not be stored; nothing is lost.
+        """
+        core = self._core
+        with core.mutex:
+            core.refresh()
+            changed, gone = core.sums.changed()
+            if changed or gone:
+                with core.journal.change() as change:
+                    change.put_sums(changed, gone)
+            core.sums.note_stored()
+            self._reports, self._checkpoint_s = 0, core.clock.now_s()
+
+    def press(self, reason: str) -> None:
+        """Take no new reports while `reason` is not empty; known ones are acknowledged as ever."""
+        with self._core.mutex:
+            self._core.shard.handle(Pressed(reason))
+
+    def purge(self) -> int:
+        """Delete reports of batches released 48 hours ago or earlier, ids and signatures included.
+
+        An id that goes has been kept 48 hours or more, and a retry is refused by its age after 36.
+
+        Returns:
+            How many batches lost their rows or, after 90 days, their sums.
+        """
+        core = self._core
+        with core.mutex:
+            now_s = core.clock.now_s()
+            released = core.journal.released()
+            old = {batch for batch, at_s in released.items() if now_s - at_s >= ROWS_KEPT_S}
+            due = core.journal.batches_with_rows() & old
+            for batch in due:
+                self._delete_rows(batch)
+            expired = [batch for batch in released if self._is_expired(batch, released[batch], now_s)]
+            for batch in expired:
+                self._expire(batch)
+            if due or expired:
+                core.journal.shrink()
+            self._purge_s = now_s
+            return len(due) + len(expired)
+
+    def _delete_rows(self, batch: BatchId) -> None:
+        self.checkpoint()
+        more = True
+        while more:
+            with self._core.changing() as change:
+                more = change.delete_batch(batch, _DELETE) == _DELETE
+
+    def _is_expired(self, batch: BatchId, released_s: float, now_s: float) -> bool:
+        ended_s = (batch + 1) * self._core.task.batch_s
+        return now_s - released_s >= KEPT_DAYS * _DAY_S and now_s - ended_s >= _LATE_S
+
+    def _expire(self, batch: BatchId) -> None:
+        core = self._core
+        if (place := core.journal.archived().get(batch)) and self._archive:
+            self._archive.delete(place[0])
+        with core.journal.change() as change:
+            change.forget_batch(batch)
+            change.forget_release(batch)
+        core.forget_batch(batch)
+
+    def compact(self) -> list[BatchId]:
+        """Move released batches whose sums are all cold and whose rows are gone into the archive.
+
+        Returns:
+            The batches moved.
+
+        Raises:
+            JournalError: there is no archive, or it does not give back what was written.
+        """
+        core = self._core
+        with core.mutex:
+            self.checkpoint()
+            with_rows = core.journal.batches_with_rows()
+            cold = [
+                batch for batch in core.journal.released() if batch not in with_rows and self._is_cold(batch)
+            ]
+            for batch in cold:
+                self._move_out(batch)
+            if cold:
+                core.journal.shrink()
+            return cold
+
+    def _is_cold(self, batch: BatchId) -> bool:
+        records = self._stored(batch)
+        hour = self._core.hour()
+        return bool(records) and all(each.score.tier(hour) is Tier.COLD for each in records)
+
+    def _stored(self, batch: BatchId) -> list[SumRecord]:
+        keys = sorted(key for key in self._core.shard.weights if key.batch == batch)
+        return [record for key in keys if (record := self._core.journal.sum(key))]
+
+    def _move_out(self, batch: BatchId) -> None:
+        core, records = self._core, self._stored(batch)
+        archive = self._need_archive(batch)
+        file = archive.write(core.task.task_id, core.journal.path.stem, batch, records)
+        if archive.read(file) != records:
+            raise JournalError(
+                f"The archive file {file} is not what was written.",
+                remedy="Check the archive's disk or service.",
+            )
+        with core.journal.change() as change:
+            change.archive(batch, file, core.clock.now_s())
+        core.forget_batch(batch)
+
+    def archived(self, batch: BatchId) -> list[PartialSum]:
+        """Sums of a batch from the archive; none when it is not there."""
+        place = self._core.journal.archived().get(batch)
+        if place is None:
+            return []
+        return [
+            PartialSum(
+                *record.key,
+                record.weight,
+                record.blob,
+                record.id_checksum,
+                keep_share(self._core.halvings.get(record.key, 0)),
+            )
+            for record in self._need_archive(batch).read(place[0])
+        ]
+
+    def _need_archive(self, batch: BatchId) -> Archive:
+        if self._archive is None:
+            raise JournalError(
+                f"Batch {batch} of {self._core.journal.path} needs an archive, and none is configured.",
+                remedy="Set the archive's address.",
+            )
+        return self._archive
