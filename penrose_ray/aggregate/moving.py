@@ -28,7 +28,7 @@ _COMPLETE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A page of the reports of some buckets; `epoch` is the placement that will make them the new owner's."""
+    """A page of the reports of some buckets; `epoch` is that of the attempt to move them."""
 
     epoch: int
     buckets: frozenset[BucketId]
@@ -41,7 +41,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The directory's word: these buckets are yours since this epoch, and no others."""
+    """The directory's word: these buckets are yours, and no others.
+
+    `epoch` is the last one that any attempt to move buckets has used.
+    """
 
     epoch: int
     buckets: frozenset[BucketId]
@@ -57,10 +60,15 @@ class Moves:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def seal(self, buckets: Collection[BucketId]) -> None:
-        """Refuse reports of these buckets from now on, until `settle` says otherwise."""
+    def seal(self, buckets: Collection[BucketId], *, epoch: int) -> None:
+        """Refuse reports of these buckets from now on, until `settle` says otherwise.
+
+        Raises:
+            StalePlacementError: this attempt to move them is over.
+        """
         core = self._core
         with core.mutex:
+            self._refuse_past(epoch)
             with core.journal.change() as change:
                 change.place(dict.fromkeys(buckets, SEALED))
             core.shard.handle(Placed(core.owned()))
@@ -92,10 +100,10 @@ class Moves:
         """
         core = self._core
         with core.mutex:
+            self._refuse_past(snapshot.epoch)
             states = core.journal.buckets()
-            kept_here = [bucket for bucket in snapshot.buckets if states.get(bucket, INCOMING) != INCOMING]
-            if snapshot.epoch <= core.journal.epoch() or kept_here:
-                raise StalePlacementError(f"a page of epoch {snapshot.epoch} came late")
+            if any(states.get(bucket, INCOMING) != INCOMING for bucket in snapshot.buckets):
+                raise StalePlacementError("a bucket that is kept here cannot come in")
             if self._is_repeat(snapshot):
                 return
             with core.journal.change() as change:
@@ -108,6 +116,10 @@ class Moves:
                 for batch, released_s in snapshot.released:
                     change.release(batch, released_s)
             core.shard.handle(*(BatchClosed(batch) for batch, _ in snapshot.released))
+
+    def _refuse_past(self, epoch: int) -> None:
+        if epoch <= self._core.journal.epoch():
+            raise StalePlacementError(f"epoch {epoch} is over, {self._core.journal.epoch()} is settled")
 
     def _is_repeat(self, snapshot: Snapshot) -> bool:
         journal = self._core.journal

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penrose_ray.types import BucketId
@@ -39,3 +41,40 @@ def owner(bucket: BucketId, shards: Sequence[str]) -> str:
 @functools.lru_cache(maxsize=1 << 16)
 def _score(bucket: BucketId, shard: str) -> bytes:
     return hashlib.blake2b(bucket.to_bytes(2, "big") + shard.encode(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Who keeps which bucket; a change makes a table of a later epoch."""
+
+    epoch: int
+    owners: tuple[str, ...]
+    """Shard of each bucket."""
+
+    @classmethod
+    def of(cls, shards: Sequence[str], epoch: int = 1) -> Table:
+        """The table that rendezvous hashing gives these shards."""
+        return cls(epoch, tuple(owner(BucketId(bucket), shards) for bucket in range(BUCKETS)))
+
+    def owner_of(self, report_id: ReportId) -> str:
+        """The shard that takes this report."""
+        return self.owners[bucket_of(report_id)]
+
+    def buckets_of(self, shard: str) -> frozenset[BucketId]:
+        """The buckets of a shard."""
+        return frozenset(BucketId(bucket) for bucket, name in enumerate(self.owners) if name == shard)
+
+    def moved(self, buckets: frozenset[BucketId], target: str, epoch: int) -> Table:
+        """The table of a later epoch in which `target` has these buckets."""
+        if epoch <= self.epoch:
+            raise ValueError(f"epoch {epoch} does not follow {self.epoch}")
+        owners = (target if bucket in buckets else name for bucket, name in enumerate(self.owners))
+        return Table(epoch, tuple(owners))
+
+    def differences(self, wanted: Table) -> list[tuple[str, str, frozenset[BucketId]]]:
+        """Moves (source, target, buckets) that lead to the owners of `wanted`, in a fixed order."""
+        moves: dict[tuple[str, str], set[BucketId]] = defaultdict(set)
+        for bucket, pair in enumerate(zip(self.owners, wanted.owners, strict=True)):
+            if pair[0] != pair[1]:
+                moves[pair].add(BucketId(bucket))
+        return [(source, target, frozenset(moves[source, target])) for source, target in sorted(moves)]

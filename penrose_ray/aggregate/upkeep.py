@@ -116,6 +116,7 @@ class Upkeep:
         while more:
             with self._core.changing() as change:
                 more = change.delete_batch(batch, _DELETE) == _DELETE
+                change.note("purging", batch + 1 if more else 0)
 
     def _is_expired(self, batch: BatchId, released_s: float, now_s: float) -> bool:
         ended_s = (batch + 1) * self._core.task.batch_s

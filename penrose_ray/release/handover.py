@@ -62,6 +62,11 @@ class PartialSum(Protocol):
         """XOR of the SHA-256 of the reports' ids, 32 bytes."""
         ...
 
+    @property
+    def keep_share(self) -> float:
+        """Share of the class' reports that were kept."""
+        ...
+
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sum that passed the gate."""
@@ -72,6 +77,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     weight: int
     blob: bytes
     id_checksum: bytes
+    keep_share: float = 1.0
+    """Share of this class' reports that the service kept under load, the others being dropped at random.
+
+    Whoever opens the sum divides it by this to estimate the whole.
+    """
 
 
 class Withheld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,21 +128,20 @@ def decode(raw: bytes) -> Handover:
 
 
 def _fault(handover: Handover) -> str | None:
-    entries = handover.entries
-    if len(handover.task_id) != _TASK_ID_BYTES:
-        return f"a task id has {_TASK_ID_BYTES} bytes"
-    if any(
-        len(each.class_id) != _CLASS_ID_BYTES or len(each.id_checksum) != _CHECKSUM_BYTES for each in entries
-    ):
-        return f"class ids have {_CLASS_ID_BYTES} bytes, checksums {_CHECKSUM_BYTES}"
-    if any(each.weight < 1 or each.counter_set < 0 or not each.blob for each in entries):
-        return "an entry is empty"
+    entries, withheld = handover.entries, handover.withheld
     keys = [(each.class_id, each.counter_set) for each in entries]
-    if keys != sorted(keys):
-        return "entries are out of order"
-    if min(handover.withheld.sums, handover.withheld.reports) < 0:
-        return "a count is negative"
-    return None
+    rules = {
+        f"a task id has {_TASK_ID_BYTES} bytes": len(handover.task_id) == _TASK_ID_BYTES,
+        f"class ids have {_CLASS_ID_BYTES} bytes, checksums {_CHECKSUM_BYTES}": all(
+            (len(each.class_id), len(each.id_checksum)) == (_CLASS_ID_BYTES, _CHECKSUM_BYTES)
+            for each in entries
+        ),
+        "an entry is empty": all(each.weight > 0 and each.counter_set >= 0 and each.blob for each in entries),
+        "a keep share is above 0, up to 1": all(0 < each.keep_share <= 1 for each in entries),
+        "entries are out of order": keys == sorted(keys),
+        "a count is negative": min(withheld.sums, withheld.reports) >= 0,
+    }
+    return next((rule for rule, holds in rules.items() if not holds), None)
 
 
 def build(
@@ -140,45 +149,54 @@ def build(
 ) -> Handover:
     """Merge the shards' parts per class and counter set, gate each sum, re-randomise what passes.
 
-    Where one class has more reports than a sum may hold, it gets several entries; each passes by itself.
+    Where one class has more reports than a sum may hold, or parts that were thinned at different rates, it
+    gets several entries; each passes by itself.
 
     Raises:
         ValueError: there are no parts, or parts of several batches.
     """
-    grouped: dict[tuple[ClassId, int], list[PartialSum]] = defaultdict(list)
+    grouped: dict[tuple[ClassId, int, float], list[PartialSum]] = defaultdict(list)
     batches = set()
     for part in parts:
-        grouped[part.class_id, part.counter_set].append(part)
+        grouped[part.class_id, part.counter_set, part.keep_share].append(part)
         batches.add(part.batch)
     if len(batches) != 1:
         raise ValueError(f"a hand-over is of one batch, got parts of {sorted(batches)}")
-    entries: list[Entry] = []
-    kept_back: list[int] = []
-    for (class_id, counter_set), group in sorted(grouped.items()):
+    passing: list[list[PartialSum]] = []
+    withheld: list[int] = []
+    for _, group in sorted(grouped.items(), key=lambda item: item[0]):
         for bundle in _bundles(group, task.capacity()):
-            weight = sum(part.weight for part in bundle)
             try:
-                passes(task, weight)
+                passes(task, _weight(bundle))
             except GateError:
-                kept_back.append(weight)
-                continue
-            blob = encryptor.rerandomise(_merged(task, bundle))
-            entries.append(
-                Entry(
-                    class_id=class_id,
-                    gpu_model=gpu_model_of(class_id),
-                    counter_set=counter_set,
-                    weight=weight,
-                    blob=blob,
-                    id_checksum=_xor(part.id_checksum for part in bundle),
-                )
-            )
+                withheld.append(_weight(bundle))
+            else:
+                passing.append(bundle)
     return Handover(
         task_id=task.task_id,
         batch=batches.pop(),
-        entries=tuple(entries),
-        withheld=Withheld(sums=len(kept_back), reports=sum(kept_back)),
+        entries=tuple(_entry(task, bundle, gpu_model_of, encryptor) for bundle in passing),
+        withheld=Withheld(sums=len(withheld), reports=sum(withheld)),
     )
+
+
+def _entry(
+    task: Task, bundle: list[PartialSum], gpu_model_of: Callable[[ClassId], str], encryptor: Encryptor
+) -> Entry:
+    first = bundle[0]
+    return Entry(
+        class_id=first.class_id,
+        gpu_model=gpu_model_of(first.class_id),
+        counter_set=first.counter_set,
+        weight=_weight(bundle),
+        blob=encryptor.rerandomise(_merged(task, bundle)),
+        id_checksum=_xor(part.id_checksum for part in bundle),
+        keep_share=first.keep_share,
+    )
+
+
+def _weight(bundle: Iterable[PartialSum]) -> int:
+    return sum(part.weight for part in bundle)
 
 
 def _bundles(parts: list[PartialSum], capacity: int) -> list[list[PartialSum]]:
@@ -186,7 +204,7 @@ def _bundles(parts: list[PartialSum], capacity: int) -> list[list[PartialSum]]:
     bundles: list[list[PartialSum]] = []
     for part in sorted(parts, key=lambda each: -each.weight):
         for bundle in bundles:
-            if sum(each.weight for each in bundle) + part.weight <= capacity:
+            if _weight(bundle) + part.weight <= capacity:
                 bundle.append(part)
                 break
         else:

@@ -32,6 +32,7 @@ class Part:
     weight: int
     blob: bytes
     id_checksum: bytes
+    keep_share: float = 1.0
 
 
 class Parts:

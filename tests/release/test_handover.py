@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -67,6 +68,12 @@ def test_more_than_a_sum_may_hold_becomes_entries_that_each_pass(task: Task, par
     assert result.withheld == Withheld(sums=1, reports=3)
 
 
+def test_parts_thinned_at_different_rates_are_not_mixed(task: Task, parts: Parts) -> None:
+    shards = [parts.one("a", 5), replace(parts.one("a", 6), keep_share=0.25), parts.one("a", 1)]
+    entries = build(task, shards, model_of, parts.encryptor).entries
+    assert [(entry.weight, entry.keep_share) for entry in entries] == [(6, 0.25), (6, 1.0)]
+
+
 def test_parts_of_two_batches_are_no_release(task: Task, parts: Parts) -> None:
     with pytest.raises(ValueError, match="one batch"):
         build(task, [parts.one("a", 5), parts.one("a", 5, batch=8)], model_of, parts.encryptor)
@@ -104,6 +111,8 @@ def test_a_longer_form_of_the_same_values_is_refused(handover: Handover) -> None
         ({"blob": b""}, "empty"),
         ({"class_id": b"short"}, "class ids"),
         ({"id_checksum": b""}, "checksums"),
+        ({"keep_share": 0.0}, "keep share"),
+        ({"keep_share": 1.5}, "keep share"),
         ({"class_id": bytes([255] * 16)}, "order"),
     ],
 )
