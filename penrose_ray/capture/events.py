@@ -114,7 +114,8 @@ class EventBatch:
         """The same rows with some columns exchanged; each must have its column's shape."""
         kept: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, value in columns.items():
-            array = np.asarray(value, dtype=_COLUMNS[name][0])
+            dtype = np.dtype(_COLUMNS[name][0])
+            array: Any = value if getattr(value, "dtype", None) == dtype else np.asarray(value, dtype=dtype)
             if array.shape != kept[name].shape:
                 raise ValueError(f"column {name} has shape {kept[name].shape}, not {array.shape}")
             kept[name] = array

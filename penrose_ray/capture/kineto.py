@@ -1,18 +1,17 @@
 """Kineto's Chrome JSON (PyTorch and its kin) to a recording, streaming.
 
 Launch order is the order of correlation ids, because GPU start order mixes streams differently in every step.
-Times are read from the text as decimal numbers: absolute microseconds with fractions do not fit a double.
 """
 
 from __future__ import annotations
 
-import decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import numpy as np
 
 from penrose_ray.capture.chrome import ChromeReport, read_events
+from penrose_ray.capture.kineto_events import Args, Event, KinetoCodec, PlacedEvent, integer, sizes, times
 from penrose_ray.capture.opencl_device import opencl_counters
 from penrose_ray.capture.operators import OperatorIndex
 from penrose_ray.capture.recording import (
@@ -35,103 +34,10 @@ if TYPE_CHECKING:
 
 FORMAT = "kineto"
 _KERNEL = frozenset({"kernel", "Kernel"})
-_UNKNOWN_TIME = (0, -1)
+_U16 = 0xFFFF
 _U32 = 0xFFFFFFFF
 _I63 = (1 << 63) - 1
-
-
-class Args(msgspec.Struct, gc=False):
-    """Arguments of an event, as far as the launch stream needs them."""
-
-    device: int | None = None
-    context: int | None = None
-    stream: int | None = None
-    correlation: int | None = None
-    grid: list[int] | None = None
-    block: list[int] | None = None
-    graph_node: int | None = msgspec.field(default=None, name="graph node id")
-    external_id: int | None = msgspec.field(default=None, name="External id")
-    external_id_2021: int | None = msgspec.field(default=None, name="external id")
-    queue_delay: int | None = msgspec.field(default=None, name="queue delay ns")
-
-
-class Event(msgspec.Struct, gc=False):
-    """An event; names and numbers stay text until they are known to be needed."""
-
-    ph: str = ""
-    cat: str = ""
-    name: msgspec.Raw = msgspec.Raw(b"")
-    ts: msgspec.Raw = msgspec.Raw(b"")
-    dur: msgspec.Raw = msgspec.Raw(b"")
-    pid: msgspec.Raw = msgspec.Raw(b"")
-    tid: msgspec.Raw = msgspec.Raw(b"")
-    args: Args | None = None
-
-
-class KinetoCodec:
-    """Kineto's types on the fast way, any types on the slow one."""
-
-    def __init__(self) -> None:
-        self._block = msgspec.json.Decoder(list[Event])
-
-    def block(self, text: bytes) -> list[Event]:
-        """All events of a JSON list."""
-        return self._block.decode(text)
-
-    def one(self, text: bytes) -> Event:
-        """One event, its numbers taken from strings and floats too."""
-        event = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        raw = {key: event.get(key, msgspec.Raw(b"")) for key in ("name", "ts", "dur", "pid", "tid")}
-        return Event(
-            ph=_string(event.get("ph")), cat=_string(event.get("cat")), args=_args(event.get("args")), **raw
-        )
-
-
-def _string(raw: msgspec.Raw | None) -> str:
-    value = msgspec.json.decode(raw) if raw else ""
-    return value if isinstance(value, str) else ""
-
-
-def _args(raw: msgspec.Raw | None) -> Args | None:
-    given = msgspec.json.decode(raw) if raw else None
-    if not isinstance(given, dict):
-        return None
-    values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(Args):
-        value = given.get(field.encode_name)
-        is_list = field.name in ("grid", "block")
-        values[field.name] = _sizes(value) if is_list else _integer(value)
-    return Args(**values)
-
-
-def _sizes(value: object) -> list[int] | None:
-    sizes = [_integer(each) for each in value] if isinstance(value, list) else []
-    return [size for size in sizes if size is not None] if sizes and None not in sizes else None
-
-
-def _integer(value: object) -> int | None:
-    try:
-        return int(value) if isinstance(value, int | float | str) else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def nanoseconds(raw: bytes) -> int | None:
-    """JSON number (or a string of one) of microseconds in nanoseconds, exactly; None when it is none."""
-    whole, point, fraction = raw.partition(b".")
-    try:
-        if not point:
-            return int(whole) * 1000
-        if len(fraction) <= 3 and whole[:1] != b"-":  # noqa: PLR2004 - three digits of nanoseconds
-            return int(whole) * 1000 + int(fraction.ljust(3, b"0"))
-    except ValueError:
-        pass
-    try:
-        value = decimal.Decimal(raw.decode("ascii", "replace").strip('"')) * 1000
-        return int(value.to_integral_value()) if abs(value) <= LARGEST_NS else None
-    except (decimal.DecimalException, ValueError):
-        return None
-
+_MOST_SIZES = 10_000
 
 _ROW = (
     "name_id",
@@ -159,8 +65,10 @@ class _Kernels:
 
     def __init__(self) -> None:
         self.names = NameTable()
+        self.without_device = 0
         self._parts: list[NDArray[np.int64]] = []
         self._name_ids: dict[bytes, int] = {}
+        self._known_sizes: dict[bytes, tuple[int, int, int]] = {}
 
     def add(self, events: Iterable[Event], *, gap: bool) -> None:
         """Append the kernels of a block; `gap` when events were lost there."""
@@ -171,22 +79,31 @@ class _Kernels:
             self._parts.append(part)
 
     def _row(self, event: Event, args: Args) -> tuple[int, ...]:
-        start, end = _times(event)
+        start, end = times(event)
+        self.without_device += args.device is None
         return (
             self._name_id(bytes(event.name)),
-            _number(event.pid) if args.device is None else args.device,
+            (args.device or 0) & _U16,
             (args.context or 0) & _U32,
             (args.stream or 0) & _U32,
             (args.graph_node or 0) & _U32,
             (args.correlation or 0) & _I63,
             start,
             end,
-            *_three(args.grid),
-            *_three(args.block),
+            *self._sizes(bytes(args.grid)),
+            *self._sizes(bytes(args.block)),
             0,
             (args.external_id or args.external_id_2021 or 0) & _I63,
             -1 if args.queue_delay is None else args.queue_delay & _I63,
         )
+
+    def _sizes(self, raw: bytes) -> tuple[int, int, int]:
+        known = self._known_sizes.get(raw)
+        if known is None:
+            if len(self._known_sizes) > _MOST_SIZES:
+                self._known_sizes.clear()
+            known = self._known_sizes[raw] = sizes(raw)
+        return known
 
     def _name_id(self, raw: bytes) -> int:
         known = self._name_ids.get(raw)
@@ -202,23 +119,6 @@ class _Kernels:
         """All rows, shape (n, len(_ROW)); the parts are given up."""
         parts, self._parts = self._parts, []
         return np.concatenate(parts) if parts else np.empty((0, len(_ROW)), dtype=np.int64)
-
-
-def _times(event: Event) -> tuple[int, int]:
-    start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
-    if start is None or duration is None or abs(start) + abs(duration) > LARGEST_NS:
-        return _UNKNOWN_TIME
-    return (start, start + duration) if start or duration else _UNKNOWN_TIME
-
-
-def _number(raw: msgspec.Raw) -> int:
-    value = _integer(raw and msgspec.json.decode(raw))
-    return 0 if value is None else value & 0xFFFF
-
-
-def _three(sizes: list[int] | None) -> tuple[int, int, int]:
-    x, y, z = [*(sizes or (0, 0, 0)), 1, 1, 1][:3]
-    return x & _U32, y & _U32, z & _U32
 
 
 def read_kineto(
@@ -258,15 +158,17 @@ def read_kineto(
         )
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     del parts
-    return _finish(columns, kernels.names, devices, tally, linked)
+    return _finish(columns, kernels, devices, tally, linked)
 
 
 def _finish(
-    columns: dict[str, NDArray[Any]], names: NameTable, devices: DeviceTable, tally: Tally, linked: int
+    columns: dict[str, NDArray[Any]], kernels: _Kernels, devices: DeviceTable, tally: Tally, linked: int
 ) -> Recording:
     zero = int(((columns["end_ns"] == columns["start_ns"]) & (columns["end_ns"] > 0)).sum())
     if zero:
         tally.warn(f"{zero} launches last 0 ns: the writer rounds to microseconds.")
+    if kernels.without_device:
+        tally.warn(f"{kernels.without_device} launches name no device and count as those of device 0.")
     if not len(columns["start_ns"]):
         tally.warn("The file holds no kernel: was the GPU's activity recorded?")
     queue_delay = columns.pop("queue_delay")
@@ -277,7 +179,7 @@ def _finish(
     return assemble(
         FORMAT,
         columns,
-        names=names,
+        names=kernels.names,
         devices=devices,
         duration=duration,
         tally=tally,
@@ -300,8 +202,9 @@ def _opencl_counters(
 def _collect(
     stream: BinaryIO, report: ChromeReport, kernels: _Kernels, operators: OperatorIndex | None
 ) -> None:
+    codec = KinetoCodec(Event if operators is None else PlacedEvent)
     lost_before = False
-    for events, lost in read_events(stream, KinetoCodec(), report):
+    for events, lost in read_events(stream, codec, report):
         chosen = [event for event in events if event.cat in _KERNEL and event.ph == "X"]
         kernels.add(chosen, gap=lost_before or lost > 0)
         lost_before = (lost_before or lost > 0) and not chosen
@@ -326,7 +229,7 @@ def _columns(
     table: NDArray[np.int64], process: int, header: dict[str, Any], devices: DeviceTable, tally: Tally
 ) -> dict[str, NDArray[Any]]:
     column = {name: table[:, index] for index, name in enumerate(_ROW)}
-    base = _integer(header.get("baseTimeNanoseconds")) or 0
+    base = integer(header.get("baseTimeNanoseconds")) or 0
     base = base if 0 <= base <= LARGEST_NS else 0
     models = _models(header)
     numbers, places = np.unique(column["device"], return_inverse=True)
@@ -356,7 +259,7 @@ def _models(header: dict[str, Any]) -> dict[int, str]:
     given = header.get("deviceProperties", header.get("computeProperties"))
     models: dict[int, str] = {}
     for device in given if isinstance(given, list) else ():
-        number = _integer(device.get("id")) if isinstance(device, dict) else None
+        number = integer(device.get("id")) if isinstance(device, dict) else None
         if number is not None:
             models[number] = str(device.get("name") or "unknown")
     return models

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penrose_ray.capture.kineto_events import PlacedEvent, nanoseconds
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from penrose_ray.capture.kineto import Event
+    from penrose_ray.capture.kineto_events import Event
 
 _OPERATOR = frozenset({"cpu_op", "Operator", "operator"})
 _RUNTIME = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime", "runtime"})
@@ -34,10 +36,10 @@ class OperatorIndex:
 
     def add(self, events: Iterable[Event]) -> None:
         """Take the operators and runtime calls out of a block of events."""
-        from penrose_ray.capture.kineto import nanoseconds  # noqa: PLC0415 - the two modules need one another
-
         operators, calls = [], []
         for event in events:
+            if not isinstance(event, PlacedEvent):
+                continue
             if event.cat in _OPERATOR:
                 start, length = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
                 if start is not None and length is not None:
@@ -53,7 +55,7 @@ class OperatorIndex:
         if calls:
             self._calls.append(np.array(calls, dtype=np.int64))
 
-    def _thread(self, event: Event) -> int:
+    def _thread(self, event: PlacedEvent) -> int:
         return self._threads.setdefault((bytes(event.pid), bytes(event.tid)), len(self._threads))
 
     def linked(self, correlation: NDArray[np.int64], external: NDArray[np.int64]) -> int:

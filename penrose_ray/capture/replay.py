@@ -10,6 +10,7 @@ import numpy as np
 from penrose_ray.capture.armed import ArmedLaunches
 from penrose_ray.capture.events import Capabilities, EventBatch, SourceHealth
 from penrose_ray.capture.formats import read_recording
+from penrose_ray.capture.queued import only_armed
 from penrose_ray.capture.tally import Tally
 from penrose_ray.errors import SourceError, TraceError
 
@@ -41,8 +42,10 @@ class ReplaySource:
         self._tally = Tally()
         self._position = 0
         """Next launch of all runs together."""
+        self._end = 0
         self._armed = ArmedLaunches(())
         self._closed = False
+        self._gap = False
 
     @property
     def counters(self) -> tuple[Counter, ...]:
@@ -62,19 +65,16 @@ class ReplaySource:
     @property
     def exhausted(self) -> bool:
         """True at the end of the last run, and when closed."""
-        return self._closed or (self._recording is not None and self._position >= self._total())
+        return self._closed or (self._recording is not None and self._position >= self._end)
 
     def _load(self) -> Recording:
         if self._recording is None:
             self._recording = read_recording(self._path)
             self._armed = ArmedLaunches(self._recording.counters)
             self._tally = self._recording.tally
-            self._tally.seen = self._total()
+            self._tally.seen = self._end = len(self._recording.batch) * self._repeat
             self._tally.gaps *= self._repeat
         return self._recording
-
-    def _total(self) -> int:
-        return 0 if self._recording is None else len(self._recording.batch) * self._repeat
 
     def probe(self) -> Capabilities:
         """Whether the file can be read."""
@@ -85,8 +85,12 @@ class ReplaySource:
         return Capabilities(available=True, per_kernel_counters=True)
 
     def open(self) -> None:
-        """Read the file; after `close`, go on behind what was dropped."""
-        self._load()
+        """Read the file; after `close`, play it again, with numbers that go on and a gap before them."""
+        recording = self._load()
+        if self._closed:
+            more = len(recording.batch) * self._repeat
+            self._end += more
+            self._tally.seen += more
         self._closed = False
 
     def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:
@@ -102,13 +106,13 @@ class ReplaySource:
             return EventBatch.empty(len(recording.counters))
         run, first = divmod(self._position, rows)
         part = recording.batch.take(slice(first, min(first + max_events, rows)))
-        shown = np.full(part.counters.shape, np.nan)
-        for launch, columns in self._armed.take(self._position + len(part)):
-            row = launch - self._position
-            shown[row, list(columns)] = part.counters[row, list(columns)]
         self._position += len(part)
         self._tally.delivered += len(part)
-        return self._shifted(part, run, rows).replace(counters=shown)
+        part = self._shifted(part, run, rows)
+        if self._gap:
+            part = part.replace(gap=np.arange(len(part)) == 0)
+            self._gap = False
+        return only_armed(part, self._armed)
 
     def _shifted(self, part: EventBatch, run: int, rows: int) -> EventBatch:
         if run == 0:
@@ -128,9 +132,10 @@ class ReplaySource:
     def close(self) -> None:
         """Drop what was not polled."""
         if not self._closed and self._recording is not None:
-            self._tally.dropped += self._total() - self._position
-            self._tally.gaps += self._total() > self._position
-            self._position = self._total()
+            self._gap = self._end > self._position
+            self._tally.dropped += self._end - self._position
+            self._tally.gaps += self._gap
+            self._position = self._end
         self._closed = True
 
 
