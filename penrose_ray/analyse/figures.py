@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penrose_ray.analyse.canvas import canvas, nothing
 from penrose_ray.analyse.fleet import bins_of, classes_by_size, fleet_shares
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.analyse.joint import QUADRANTS, joint_sets, quadrants
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 12
 """Classes that a figure shows by default, the largest first."""
-_WIDTH_IN = 7.2
 _ROW_IN = 0.52
 _CORNERS = dict(zip(QUADRANTS, ((True, True), (False, True), (True, False), (False, False)), strict=True))
 """Where a quadrant lies: right (DRAM used), top (tensor cores used)."""
@@ -55,7 +55,7 @@ def distribution(
         return nothing(title, f"No class has samples of {counter.name}.")
     order = classes_by_size(frame)
     with drawing():
-        figure, axes = _canvas(0.9 + _ROW_IN * len(counts))
+        figure, axes = canvas(0.9 + _ROW_IN * len(counts))
         shown = known.axes[axis]
         heading, unit = unit_apart(counter.unit)
         for place, (label, bins) in enumerate(counts.items()):
@@ -123,7 +123,7 @@ def fleet_share(frame: pd.DataFrame, *, most_classes: int = MOST_CLASSES) -> Fig
     launches, time = shown["launch_share"].to_numpy(), shown["time_share"].to_numpy()
     with_time = bool(shown["time_share"].notna().any())
     with drawing():
-        figure, axes = _canvas(0.75 + (_ROW_IN if with_time else 0.4) * len(shown))
+        figure, axes = canvas(0.75 + (_ROW_IN if with_time else 0.4) * len(shown))
         for place, label in enumerate(shown["label"]):
             colour = _colour(order, label)
             _bar(
@@ -181,7 +181,7 @@ def joint_use(
     grid = counts.reshape([axis.bins for axis in known.axes])
     across, up = _tensor_last(known.counters[0].name, known.axes)
     with drawing():
-        figure, axes = _canvas(4.4, width_in=5.6)
+        figure, axes = canvas(4.4, width_in=5.6)
         _cells(axes, grid if across else grid.T, *up)
         _cross(axes, table)
         units = [each.unit for each in (known.counters if across else known.counters[::-1])]
@@ -230,26 +230,6 @@ def _cross(axes: Axes, table: pd.DataFrame) -> None:
             fontweight="bold",
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.82, "pad": 2.5},
         )
-
-
-def nothing(title: str, reason: str) -> Figure:
-    """A figure that says why there is nothing to see."""
-    with drawing():
-        figure, axes = _canvas(1.5)
-        axes.set_title(title)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.annotate(reason, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center", color=QUIET)
-    return figure
-
-
-def _canvas(height_in: float, *, width_in: float = _WIDTH_IN) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-
-    figure = Figure(figsize=(width_in, height_in))
-    axes = figure.add_subplot()
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    return figure, axes
 
 
 def _colour(order: list[str], label: str) -> str:

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 def classes_by_size(frame: pd.DataFrame) -> list[str]:
     """Labels of the frame's classes, most samples first."""
-    if frame.empty:
-        return []
-    sizes = frame.groupby(frame["label"].astype("str"))["count"].sum()
-    return [str(label) for label in sizes.sort_values(ascending=False, kind="stable").index]
+    labels = frame["label"].cat
+    sizes = np.bincount(labels.codes, weights=frame["count"], minlength=len(labels.categories))
+    present = np.bincount(labels.codes, minlength=len(sizes)) > 0
+    order = np.argsort(-sizes, kind="stable")
+    return [str(labels.categories[place]) for place in order if present[place]]
 
 
 def bins_of(rows: pd.DataFrame) -> NDArray[np.int64]:
@@ -27,6 +28,18 @@ def bins_of(rows: pd.DataFrame) -> NDArray[np.int64]:
     counts = np.zeros(BINS, np.int64)
     np.add.at(counts, rows["bin"].to_numpy(np.int64), rows["count"].to_numpy(np.int64))
     return counts
+
+
+def per_class(frame: pd.DataFrame, counter_set: str) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """One counter set's histograms, batches added up: class_id, label, gpu_model; counts (classes, 128)."""
+    rows = frame[frame["counter_set"] == counter_set]
+    models = rows["gpu_model"].cat
+    group = rows["class_id"].cat.codes.to_numpy(np.int64) * len(models.categories) + models.codes.to_numpy()
+    known, first, place = np.unique(group, return_index=True, return_inverse=True)
+    counts = np.zeros(len(known) * BINS, np.int64)
+    np.add.at(counts, place * BINS + rows["bin"].to_numpy(np.int64), rows["count"].to_numpy(np.int64))
+    keys = rows[["class_id", "label", "gpu_model"]].take(first).astype("str").reset_index(drop=True)
+    return keys, counts.reshape(-1, BINS)
 
 
 def fleet_shares(frame: pd.DataFrame) -> pd.DataFrame:
@@ -43,13 +56,16 @@ def fleet_shares(frame: pd.DataFrame) -> pd.DataFrame:
     if frame.empty or not frame["count"].any():
         return table
     name, timed = _reference_set(frame)
-    rows = frame[(frame["counter_set"] == name) & (frame["samples"] > 0)]
     known = counter_set_of(frame, name)
-    groups = [(key, bins_of(part)) for key, part in rows.groupby(["label", "gpu_model"], observed=True)]
-    samples = np.array([counts.sum() for _, counts in groups])
-    busy = samples * [mean(known.axes[0], counts) if timed else np.nan for _, counts in groups]
-    table = pd.DataFrame([key for key, _ in groups], columns=["label", "gpu_model"]).astype("str")
-    table = table.assign(samples=samples, launch_share=samples / samples.sum(), time_share=busy / busy.sum())
+    keys, counts = per_class(frame, name)
+    samples = counts.sum(axis=1)
+    busy = samples * np.array([mean(known.axes[0], each) if timed and each.any() else 0.0 for each in counts])
+    table = keys[["label", "gpu_model"]].assign(
+        samples=samples,
+        launch_share=samples / samples.sum(),
+        time_share=busy / busy.sum() if timed else np.nan,
+    )
+    table = table[table["samples"] > 0]
     return table.sort_values("samples", ascending=False, kind="stable", ignore_index=True)
 
 

@@ -6,6 +6,7 @@ what the bins mean; both survive filtering.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 LABEL_LENGTH = 8
 """Digits of a class id that stand for it in tables and figures."""
+_MANY = 32_768
+"""Texts from which on their codes no longer fit 16 bits."""
 _COUNTER_FIELDS = ("name", "unit", "source", "vendor")
 
 
@@ -48,8 +51,7 @@ def open_release(path: str | os.PathLike[str], *, batches: Literal["each", "sum"
         ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, or with
             bins that make no sense.
     """
-    histograms = read_histograms(path)
-    return tidy(sum_batches(histograms) if batches == "sum" else histograms)
+    return tidy(read_histograms(path, batches=batches))
 
 
 def class_table(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -62,7 +64,7 @@ def class_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     Raises:
         ReleaseFormatError: as `open_release`.
     """
-    return summarise(read_histograms(path))
+    return summarise(read_histograms(path, batches="sum"))
 
 
 def counter_set_of(frame: pd.DataFrame, name: str) -> CounterSet:
@@ -71,43 +73,23 @@ def counter_set_of(frame: pd.DataFrame, name: str) -> CounterSet:
     Raises:
         ConfigError: the frame has none of that name.
     """
-    known: dict[str, Any] = frame.attrs.get("counter_sets", {})
+    known: dict[str, str] = frame.attrs.get("counter_sets", {})
     if name not in known:
         raise ConfigError(
             f"The frame has no counter set {name!r}.",
             remedy=f"Use one of {', '.join(known) or 'none: it is not a frame of open_release'}.",
         )
-    return msgspec.convert(known[name], CounterSet)
+    return _decoded(known[name])
+
+
+@functools.lru_cache(maxsize=256)
+def _decoded(text: str) -> CounterSet:
+    return msgspec.json.decode(text, type=CounterSet)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows as dicts of plain values, for texts and tables of few rows."""
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
-
-
-def sum_batches(histograms: Histograms) -> Histograms:
-    """Histograms of the same (class, GPU model, counter set) added up over time.
-
-    Bin edges are one task's, so counts add exactly.
-    """
-    rows = histograms.rows
-    keys = ["class_id", "gpu_model", "counter_set"]
-    grouped = rows.groupby(keys, observed=True, sort=False)
-    number = grouped.ngroup().to_numpy(np.int64)
-    summed = grouped.agg(
-        batch=("batch", "min"),
-        batch_start=("batch_start", "min"),
-        batch_end=("batch_end", "max"),
-        reports=("reports", "sum"),
-        real_reports=("real_reports", "sum"),
-        samples=("samples", "sum"),
-    ).reset_index()
-    counts = np.zeros((len(summed), BINS), np.int64)
-    order = np.argsort(number, kind="stable")
-    if len(order):
-        starts = np.flatnonzero(np.diff(number[order], prepend=-1))
-        counts[:] = np.add.reduceat(histograms.counts[order], starts, axis=0)
-    return Histograms(histograms.facts, histograms.counter_sets, summed[list(rows.columns)], counts)
 
 
 def tidy(histograms: Histograms) -> pd.DataFrame:
@@ -137,14 +119,16 @@ def tidy(histograms: Histograms) -> pd.DataFrame:
 
 
 def _attributes(histograms: Histograms) -> dict[Hashable, Any]:
-    sets = {name: msgspec.to_builtins(one) for name, one in histograms.counter_sets.items()}
-    return dict(histograms.facts.items()) | {"counter_sets": sets}
+    # as text: pandas copies the attrs deeply at every step
+    sets = {name: msgspec.json.encode(one).decode() for name, one in histograms.counter_sets.items()}
+    return {**histograms.facts, "counter_sets": sets}
 
 
 def _categorical(codes: ArrayLike, texts: Sequence[str]) -> pd.Series[Any]:
     """Texts by code, a byte or two a row."""
     kind = pd.CategoricalDtype(pd.Index(list(texts), dtype="str"))
-    return pd.Series(pd.Categorical.from_codes(np.asarray(codes, np.int64).tolist(), dtype=kind))
+    numbers = cast("Sequence[int]", np.asarray(codes, np.int16 if len(texts) < _MANY else np.int64))
+    return pd.Series(pd.Categorical.from_codes(numbers, dtype=kind))
 
 
 def _constant(value: str | None, length: int) -> pd.Series[Any]:
@@ -207,25 +191,25 @@ def _share_columns(counts: NDArray[np.int64], totals: NDArray[np.int64]) -> dict
 
 
 def summarise(histograms: Histograms) -> pd.DataFrame:
-    """One row a (class, counter set, counter); see `class_table`."""
-    summed = sum_batches(histograms)
-    rows = summed.rows
-    labels = _labels(rows["class_id"])
-    out: list[dict[str, object]] = []
+    """One row a (class, counter set, counter) of histograms with batches added up; see `class_table`."""
+    rows = histograms.rows
     columns = ["class_id", "gpu_model", "counter_set", "reports", "real_reports", "samples"]
-    for place, values in enumerate(rows[columns].itertuples(index=False, name=None)):
+    texts = {name: one.labels() for name, one in histograms.counter_sets.items()}
+    out: list[dict[str, object]] = []
+    labels = _labels(rows["class_id"]).to_list()
+    for values, label, counts in zip(
+        rows[columns].itertuples(index=False, name=None), labels, histograms.counts, strict=True
+    ):
         known = dict(zip(columns, values, strict=True))
-        counter_set = summed.counter_sets[known["counter_set"]]
-        counts = summed.counts[place]
-        shared = {**known, "label": labels[place], "most_common": _fullest(counter_set, counts)}
+        counter_set = histograms.counter_sets[known["counter_set"]]
+        fullest = texts[known["counter_set"]][int(counts.argmax())] if counts.any() else ""
         for axis, counter in enumerate(counter_set.counters):
             typical = _statistics(counter_set.axes[axis : axis + 1], marginal(counter_set, counts, axis))
-            fields = {
-                "counter" if name == "name" else name: getattr(counter, name) for name in _COUNTER_FIELDS
-            }
-            out.append({**shared, **fields, **typical})
+            fields = {field: getattr(counter, field) for field in _COUNTER_FIELDS}
+            fields["counter"] = fields.pop("name")
+            out.append({**known, "label": label, "most_common": fullest, **fields, **typical})
     table = pd.DataFrame(out, columns=list(_TABLE_TYPES)).astype(_TABLE_TYPES)
-    table.attrs = _attributes(summed)
+    table.attrs = _attributes(histograms)
     return table
 
 
@@ -236,10 +220,6 @@ _TABLE_TYPES = {
     **dict.fromkeys(("mean", "p50", "p95"), "float64"),
     "most_common": "str",
 }
-
-
-def _fullest(counter_set: CounterSet, counts: NDArray[np.int64]) -> str:
-    return counter_set.labels()[int(counts.argmax())] if counts.any() else ""
 
 
 def _statistics(axes: tuple[Axis, ...], counts: NDArray[np.int64]) -> dict[str, float]:

@@ -46,3 +46,32 @@ def wilson(
         centre = (share + z2 / (2.0 * trials)) * scale
         half = np.sqrt(z2 * (share * (1.0 - share) / trials + z2 / (4.0 * trials**2))) * scale
     return np.where(share == 0, 0.0, centre - half), np.where(share == 1, 1.0, centre + half)
+
+
+def weighted_share(
+    counts: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    members: NDArray[np.bool_],
+    *,
+    confidence: float = CONFIDENCE,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Share of a weighted total, such as time, that falls into some bins, with its interval.
+
+    The interval is the ratio estimator's, linearised (W. G. Cochran, Sampling Techniques, 1977, section 6.4),
+    with independent samples; NaN where there is no sample.
+
+    Args:
+        counts: shape (..., bins).
+        weights: what one sample of each bin weighs, shape (bins,).
+        members: the bins that count, shape (bins,).
+        confidence: share of intervals that hold the true share.
+
+    Returns:
+        Share, lower and upper end, each of shape (...).
+    """
+    total = (counts * weights).sum(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (counts * weights * members).sum(axis=-1) / total
+        off = weights * (members - share[..., None])
+        half = z_of(confidence) * np.sqrt((counts * off**2).sum(axis=-1)) / total
+    return share, np.clip(share - half, 0.0, 1.0), np.clip(share + half, 0.0, 1.0)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from penrose_ray.analyse.cells import at_or_above, nearest_edge
+from penrose_ray.analyse.fleet import per_class
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.analyse.intervals import wilson
 from penrose_ray.errors import ConfigError
@@ -64,28 +66,31 @@ def quadrants(
     thresholds = [_middle(axis) for axis in known.axes]
     thresholds[dram] = thresholds[dram] if dram_active is None else dram_active
     thresholds[tensor] = thresholds[tensor] if tensor_active is None else tensor_active
-    edges = [_nearest_edge(axis, wanted) for axis, wanted in zip(known.axes, thresholds, strict=True)]
-    rows = frame[frame["counter_set"] == name]
-    active = _active(known, edges)[:, rows["bin"].to_numpy(np.int64)]
-    rows = rows.assign(quadrant=_named(active[dram], active[tensor]))
-    table = _counted(rows)
+    edges = [nearest_edge(axis, wanted) for axis, wanted in zip(known.axes, thresholds, strict=True)]
+    active = [at_or_above(known, axis, edge) for axis, edge in enumerate(edges)]
+    keys, counts = per_class(frame, name)
+    table = _counted(keys, counts, active[dram], active[tensor])
     table["dram_active"], table["tensor_active"] = edges[dram], edges[tensor]
     return table
 
 
-def _counted(rows: pd.DataFrame) -> pd.DataFrame:
-    keys = ["class_id", "label", "gpu_model", "quadrant"]
+def _counted(
+    keys: pd.DataFrame, counts: NDArray[np.int64], dram: NDArray[np.bool_], tensor: NDArray[np.bool_]
+) -> pd.DataFrame:
+    """Counts and shares of the four quadrants, first of all classes, then of each."""
+    masks = np.stack([dram & tensor, ~dram & tensor, dram & ~tensor, ~dram & ~tensor])
+    if len(keys):
+        everything = pd.DataFrame({"class_id": [""], "label": ["all"], "gpu_model": [""]})
+        keys = pd.concat([everything, keys], ignore_index=True)
+        counts = np.concatenate([counts.sum(axis=0, keepdims=True), counts])
+    table = keys.loc[keys.index.repeat(len(QUADRANTS))].reset_index(drop=True)
     kind = pd.CategoricalDtype(list(QUADRANTS), ordered=True)
-    plain = rows[[*keys, "count"]].astype(dict.fromkeys(keys, "str"))
-    each = plain.groupby(keys, sort=True)["count"].sum().reset_index()
-    everything = each.groupby("quadrant")["count"].sum().reset_index()
-    everything = everything.assign(class_id="", label="all", gpu_model="")
-    table = pd.concat([everything[[*keys, "count"]], each], ignore_index=True)
-    table["quadrant"] = table["quadrant"].astype(kind)
-    table["samples"] = table.groupby(["class_id", "gpu_model"])["count"].transform("sum")
+    table["quadrant"] = pd.Series(list(QUADRANTS) * len(keys), dtype=kind)
+    table["count"] = (counts @ masks.T.astype(np.int64)).ravel()
+    table["samples"] = counts.sum(axis=1).repeat(len(QUADRANTS))
     table["share"] = table["count"] / table["samples"]
     table["share_low"], table["share_high"] = wilson(table["count"], table["samples"])
-    return table.sort_values(["class_id", "gpu_model", "quadrant"], ignore_index=True)
+    return table
 
 
 def _places(counter_set: CounterSet) -> tuple[int, int] | None:
@@ -109,20 +114,3 @@ def _only(names: list[str]) -> str:
 
 def _middle(axis: Axis) -> float:
     return float(np.sqrt(axis.low * axis.high) if axis.scale == "log" else (axis.low + axis.high) / 2)
-
-
-def _nearest_edge(axis: Axis, wanted: float) -> float:
-    edges = axis.edges()
-    return float(edges[np.abs(edges - wanted).argmin()])
-
-
-def _active(counter_set: CounterSet, edges: list[float]) -> NDArray[np.bool_]:
-    """For each axis and each of the 128 bins: does the bin lie at or above the edge?"""
-    bins = np.indices([axis.bins for axis in counter_set.axes]).reshape(len(edges), -1)
-    first = [int(axis.index(np.array([edge]))[0]) for axis, edge in zip(counter_set.axes, edges, strict=True)]
-    return np.stack([places >= start for places, start in zip(bins, first, strict=True)])
-
-
-def _named(dram: NDArray[np.bool_], tensor: NDArray[np.bool_]) -> NDArray[np.str_]:
-    both, tensor_only, dram_only, idle = QUADRANTS
-    return np.where(tensor, np.where(dram, both, tensor_only), np.where(dram, dram_only, idle))

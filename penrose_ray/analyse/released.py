@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from penrose_ray.histogram import BINS, CounterSet
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Hashable
 
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -45,7 +46,7 @@ _WRITE_AGAIN = "Write it again with penrose release open."
 class Histograms:
     """The opened histograms of one task."""
 
-    facts: dict[str, Any]
+    facts: dict[Hashable, Any]
     """task_id, task_name, demo, batch_s, min_contributors, samples_per_histogram; None where the file is
     empty."""
     counter_sets: dict[str, CounterSet]
@@ -54,10 +55,17 @@ class Histograms:
     reports, real_reports, samples."""
     counts: NDArray[np.int64]
     """Shape (rows, 128)."""
+    stored: pd.DataFrame
+    """The rows as the file has them: `rows` before batches were added up."""
 
 
-def read_histograms(path: str | os.PathLike[str]) -> Histograms:
+def read_histograms(path: str | os.PathLike[str], *, batches: Literal["each", "sum"] = "each") -> Histograms:
     """Read and check a release.
+
+    Args:
+        path: the Parquet file of an opened release.
+        batches: "sum" adds the batches of a (class, GPU model, counter set) while reading, which takes
+            memory for the sums only. Bin edges are one task's, so counts add exactly.
 
     Raises:
         ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, or with
@@ -75,13 +83,31 @@ def read_histograms(path: str | os.PathLike[str]) -> Histograms:
         with pq.ParquetFile(place) as file:
             _check_schema(place, file.schema_arrow)
             table = file.read(columns=[name for name in _COLUMNS if name != "bins"])
-            counts = _read_counts(place, file)
+            facts = _task_facts(place, table)
+            sets = _counter_sets(place, table)
+            stored = _rows(table, facts["batch_s"])
+            rows, target = (stored, np.arange(len(stored))) if batches == "each" else _summed(stored)
+            counts = _read_counts(place, file, target, len(rows))
     except (pa.ArrowException, OSError) as error:
         raise ReleaseFormatError(
             f"{place} is not a Parquet file that can be read: {error}.", remedy=_WRITE_AGAIN
         ) from error
-    facts = _task_facts(place, table)
-    return Histograms(facts, _counter_sets(place, table), _rows(table, facts["batch_s"]), counts)
+    return Histograms(facts, sets, rows, counts, stored)
+
+
+def _summed(stored: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Rows with the batches added up, and which of them each stored row belongs to."""
+    grouped = stored.groupby(list(_TEXT), observed=True, sort=False)
+    how = {
+        "batch": "min",
+        "batch_start": "min",
+        "batch_end": "max",
+        "reports": "sum",
+        "real_reports": "sum",
+        "samples": "sum",
+    }
+    rows = grouped.agg(how).reset_index()
+    return rows[list(stored.columns)], grouped.ngroup().to_numpy().astype(np.int64)
 
 
 def _check_schema(place: Path, schema: pa.Schema) -> None:
@@ -105,24 +131,30 @@ def _check_schema(place: Path, schema: pa.Schema) -> None:
             )
 
 
-def _read_counts(place: Path, file: pq.ParquetFile) -> NDArray[np.int64]:
-    """All bins, filled in piece by piece: the file's own lists would take the memory twice."""
-    counts = np.empty((file.metadata.num_rows, BINS), np.int64)
+def _read_counts(
+    place: Path, file: pq.ParquetFile, target: NDArray[np.int64], rows: int
+) -> NDArray[np.int64]:
+    """All bins, row i added to row target[i], piece by piece: the file's own lists would take twice."""
+    counts = np.zeros((rows, BINS), np.int64)
     start = 0
     for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=["bins"]):
         lists = cast("pa.ListArray[Any]", batch.column(0))
         flat = lists.flatten()
         if lists.null_count or flat.null_count or (lists.value_lengths().to_numpy() != BINS).any():
             raise ReleaseFormatError(f"{place}: a histogram has not {BINS} bins.", remedy=_WRITE_AGAIN)
-        counts[start : start + len(lists)] = flat.to_numpy().reshape(-1, BINS)
-        start += len(lists)
+        piece = flat.to_numpy().reshape(-1, BINS)
+        to = target[start : start + len(piece)]
+        order = np.argsort(to, kind="stable")
+        first = np.flatnonzero(np.diff(to[order], prepend=-1))
+        counts[to[order[first]]] += np.add.reduceat(piece[order], first, axis=0)
+        start += len(piece)
     return counts
 
 
-def _task_facts(place: Path, table: pa.Table) -> dict[str, Any]:
+def _task_facts(place: Path, table: pa.Table) -> dict[Hashable, Any]:
     if not table.num_rows:
         return dict.fromkeys(TASK_FACTS)
-    facts: dict[str, Any] = {}
+    facts: dict[Hashable, Any] = {}
     for name in TASK_FACTS:
         values = table.column(name).unique().to_pylist()
         if len(values) > 1:

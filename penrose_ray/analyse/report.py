@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penrose_ray.analyse import page
 from penrose_ray.analyse.fleet import classes_by_size
-from penrose_ray.analyse.frames import sum_batches, summarise, tidy
+from penrose_ray.analyse.frames import summarise, tidy
 from penrose_ray.analyse.joint import joint_sets
 from penrose_ray.analyse.panels import class_panel, distribution_panels, findings, joint_panel, share_panel
 from penrose_ray.analyse.released import Histograms, read_histograms
@@ -43,7 +43,7 @@ def write_report(
         ReleaseFormatError: the file is not a release.
         ConfigError: matplotlib is not installed.
     """
-    text = render(read_histograms(release_path), run or {})
+    text = render(read_histograms(release_path, batches="sum"), run or {})
     place = Path(out_path)
     place.parent.mkdir(parents=True, exist_ok=True)
     unfinished = place.with_name(f".{place.name}.{os.getpid()}")
@@ -54,7 +54,7 @@ def write_report(
 def render(histograms: Histograms, run: Mapping[str, Any]) -> str:
     """The report's HTML."""
     table = summarise(histograms)
-    frame = tidy(sum_batches(histograms))
+    frame = tidy(histograms)
     demo = bool(histograms.facts["demo"])
     name = str(histograms.facts["task_name"] or "Empty release")
     task_id = str(histograms.facts["task_id"] or NOTHING)
@@ -77,7 +77,7 @@ def render(histograms: Histograms, run: Mapping[str, Any]) -> str:
 
 
 def _header(histograms: Histograms, table: pd.DataFrame, name: str, *, demo: bool) -> str:
-    rows = histograms.rows
+    rows = histograms.stored
     badge = ' <span class="badge">DEMO</span>' if demo else ""
     warning = (
         '<p class="demo"><b>This is a demo.</b> Its task has no tokens and k counts accepted reports, so it '

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def privacy(histograms: Histograms, run: Mapping[str, Any]) -> list[str]:
     """HTML sentences: who was protected by what."""
-    rows = histograms.rows
+    rows = histograms.stored
     if rows.empty:
         return ["The release holds no histogram, so it shows nothing of anyone."]
     reports, real = int(rows["reports"].sum()), int(rows["real_reports"].sum())
