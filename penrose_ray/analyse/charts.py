@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROW_IN = 0.34
-_DARK_CELL = 0.55
+_DARK_CELL = 0.75
 
 
 def interval_bars(
