@@ -73,6 +73,7 @@ class OpenCLSource:
         self._places: list[tuple[int, int, int]] = []
         """Stream, device and context of each queue."""
         self._contexts: dict[int, int] = {}
+        self._device_ids: dict[int, int] = {}
         self._gap = False
         self._active = False
         self._stopped = False
@@ -191,12 +192,12 @@ class OpenCLSource:
         """Row of `_places` for a queue; it holds the queue, so that no other one gets its handle."""
         if len(self._queues) >= _MOST_QUEUES:
             self._queues.clear()
-        model = queue.device.name
-        if model not in self.devices:
-            self.devices.append(model)
+        device = self._device_ids.setdefault(queue.device.int_ptr, len(self.devices))
+        if device == len(self.devices):
+            self.devices.append(queue.device.name)
         context = self._contexts.setdefault(queue.context.int_ptr, len(self._contexts))
         self._queues[queue] = row = len(self._places)
-        self._places.append((row, self.devices.index(model), context))
+        self._places.append((row, device, context))
         return row
 
     def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:

@@ -58,17 +58,19 @@ class LaunchQueue:
             self._tally.seen += len(batch)
             kept = batch.take(slice(0, self._capacity - self._rows))
             if len(kept):
+                self._tally.gaps += int(kept.gap[0] and not self._gap) + int(kept.gap[1:].sum())
                 gap = kept.gap.copy()
                 gap[0] |= self._gap
-                self._tally.gaps += int(kept.gap.sum())
                 self._gap = False
                 self._parts.append(kept.replace(seq=first + np.arange(len(kept)), gap=gap))
                 self._rows += len(kept)
             self._drop(len(batch) - len(kept))
 
-    def lost(self) -> None:
-        """Mark that launches nobody counted were lost before the next one."""
+    def skip(self, launches: int) -> None:
+        """Number launches that happened but were lost before they came here; 0 marks an uncounted loss."""
         with self._lock:
+            self._tally.seen += launches
+            self._tally.dropped += launches
             self._tally.gaps += not self._gap
             self._gap = True
 
@@ -122,6 +124,8 @@ class QueuedSource(ABC):
         self.counters = counters
         self.names: list[str] = []
         self.devices: list[str] = []
+        self._name_ids: dict[str, int] = {}
+        self._device_ids: dict[str, int] = {}
         self.tally = Tally()
         self.queue = LaunchQueue(len(counters), capacity, self.tally)
         self._armed = ArmedLaunches(counters)
@@ -147,11 +151,18 @@ class QueuedSource(ABC):
 
     def name_id(self, name: str) -> int:
         """The name's id, a new one when it is new."""
-        return _index(self.names, self.__dict__.setdefault("_name_ids", {}), name)
+        known = self._name_ids.setdefault(name, len(self.names))
+        if known == len(self.names):
+            self.names.append(name)
+        return known
 
-    def device_id(self, model: str) -> int:
-        """The model's index, a new one when it is new."""
-        return _index(self.devices, self.__dict__.setdefault("_device_ids", {}), model)
+    def device_id(self, model: str, identity: str = "") -> int:
+        """The index of a device known by `identity` (or by its model alone), a new one when it is new."""
+        key = identity or model
+        known = self._device_ids.setdefault(key, len(self.devices))
+        if known == len(self.devices):
+            self.devices.append(model)
+        return known
 
     @property
     def exhausted(self) -> bool:
@@ -202,10 +213,3 @@ class QueuedSource(ABC):
         """End recording and drop what waits."""
         self.stop()
         self.queue.clear()
-
-
-def _index(table: list[str], ids: dict[str, int], text: str) -> int:
-    known = ids.setdefault(text, len(table))
-    if known == len(table):
-        table.append(text)
-    return known

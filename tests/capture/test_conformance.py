@@ -14,6 +14,8 @@ import pytest
 from penrose_ray.capture.events import Capabilities, EventBatch
 from penrose_ray.capture.queued import QueuedSource
 from penrose_ray.capture.replay import ReplaySource
+from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, RECORD, RingWriter
+from penrose_ray.capture.ring_source import RingSource
 from penrose_ray.capture.source import EventSource
 from penrose_ray.histogram import Counter
 
@@ -89,6 +91,26 @@ class OpenCL(Rig):
         self.queue.finish()
 
 
+class Ring(Rig):
+    """A ring written by this process in the way of a captured one; the ring itself holds CAPACITY records."""
+
+    def make(self) -> EventSource:
+        (self.folder / "rings").mkdir(mode=0o700)
+        self.writer = RingWriter(self.folder / "rings" / "a.ring", records=CAPACITY)
+        self.writer.add_name(KERNEL_NAME, "kernel")
+        self.writer.add_name(DEVICE_NAME, "none")
+        return RingSource(self.folder / "rings", vendor="none", capacity=CAPACITY)
+
+    def launch(self, count: int) -> None:
+        records = np.zeros(count, dtype=RECORD)
+        records["queued_ns"], records["start_ns"], records["end_ns"] = 1, 2, 7
+        if count:
+            self.writer.append(records)
+
+    def tear_down(self) -> None:
+        self.writer.close()
+
+
 class Replay(Rig):
     live = False
     launches = 120
@@ -148,7 +170,7 @@ class RocprofCsv(Replay):
         return path
 
 
-RIGS: list[type[Rig]] = [Scripted, OpenCL, Kineto, Nsys, Ncu, RocprofCsv]
+RIGS: list[type[Rig]] = [Scripted, OpenCL, Ring, Kineto, Nsys, Ncu, RocprofCsv]
 
 
 @pytest.fixture(params=RIGS, ids=lambda rig: rig.__name__)
