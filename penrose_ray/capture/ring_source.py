@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penrose_ray.histogram import Counter
 
 _LOCK = "reader.lock"
+_MOST_WANTED = 1 << 17
 
 
 @dataclass(slots=True)
@@ -66,6 +67,8 @@ class RingSource(QueuedSource):
         self._processes: dict[Path, _Process] = {}
         self._seen = 0
         self._planned: list[int] = []
+        self._wanted: dict[int, set[int]] = {}
+        """Columns that are asked for, by armed number."""
         self._refused: set[Path] = set()
         self._lock_file: int | None = None
 
@@ -106,12 +109,17 @@ class RingSource(QueuedSource):
         return sum(not process.file.finished for process in self._processes.values())
 
     def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:
-        """Time these launches of every process; all counters come from one event and are shown together."""
-        if not any(counter in self.counters for counter in counters):
+        """Time these launches of every process."""
+        columns = [index for index, each in enumerate(self.counters) if each in counters]
+        if not columns:
             return
         coming = [launch for launch in launches if launch >= self._position]
         self.tally.late_arms += len(launches) - len(coming)
         self._planned = sorted({*(launch for launch in self._planned if launch >= self._position), *coming})
+        for launch in coming:
+            self._wanted.setdefault(launch, set()).update(columns)
+        for launch in list(itertools.islice(self._wanted, max(0, len(self._wanted) - _MOST_WANTED))):
+            del self._wanted[launch]
         for process in self._processes.values():
             self._arm_process(process)
         base = self._position
@@ -212,6 +220,10 @@ class RingSource(QueuedSource):
         items = np.prod(records["grid"].astype(np.float64) * records["block"], axis=1)
         rate = np.divide(items * 1000, length, out=np.full(len(records), np.nan), where=length > 0)
         delay = np.where(known & (records["queued_ns"] != 0), start - records["queued_ns"], np.nan)
+        counters = np.column_stack([length, delay, rate])
+        for row in np.flatnonzero(known):
+            wanted = self._wanted.get(process.file.armed_base + int(records["launch"][row]), ())
+            counters[row, [column for column in range(3) if column not in wanted]] = np.nan
         return EventBatch.of(
             len(records),
             3,
@@ -227,7 +239,7 @@ class RingSource(QueuedSource):
             end_ns=np.where(known, end, 0),
             grid=records["grid"],
             block=records["block"],
-            counters=np.column_stack([length, delay, rate]),
+            counters=counters,
             gap=records["flags"] & ring.GAP != 0,
         )  # fmt: skip - columns side by side
 
