@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import gmpy2
 from gmpy2 import mpz
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH: Final = 8
-"""Bits a digit: a table row then has 255 entries and an exponent digit is one byte."""
+_SHORT_BITS: Final = 600
+"""Exponents up to here have digits of 9 bits, longer ones of 8: tables of 23 and 38 MB at 3,072 bits."""
 
 
 class FixedBase:
-    """base^e mod modulus for 0 <= e < 2^exponent_bits by one product a byte of e.
+    """base^e mod modulus for 0 <= e < 2^exponent_bits by one product a digit of e.
 
     Table look-ups depend on e: a process that shares this core's cache may learn about them.
     """
 
     def __init__(self, base: mpz, modulus: mpz, exponent_bits: int) -> None:
         self._modulus = modulus
-        self._digits = -(-exponent_bits // _WIDTH)
-        self._rows = [_row(base, modulus)]
-        for _ in range(self._digits - 1):
+        self._width = 9 if exponent_bits <= _SHORT_BITS else 8
+        self._rows = [_row(base, modulus, self._width)]
+        for _ in range(-(-exponent_bits // self._width) - 1):
             top = self._rows[-1]
-            self._rows.append(_row(top[-1] * top[1] % modulus, modulus))
+            self._rows.append(_row(top[-1] * top[1] % modulus, modulus, self._width))
 
     def powers(self, exponents: Sequence[int]) -> list[mpz]:
         """One power for each exponent."""
@@ -34,13 +35,13 @@ class FixedBase:
     def _power(self, exponent: int) -> mpz:
         modulus = self._modulus
         result = mpz(1)
-        for row, digit in zip(self._rows, exponent.to_bytes(self._digits, "little"), strict=True):
+        for row, digit in zip(self._rows, gmpy2.unpack(exponent, self._width), strict=False):
             result = result * row[digit] % modulus
         return result
 
 
-def _row(base: mpz, modulus: mpz) -> list[mpz]:
+def _row(base: mpz, modulus: mpz, width: int) -> list[mpz]:
     row = [mpz(1), base]
-    for _ in range((1 << _WIDTH) - 2):
+    for _ in range((1 << width) - 2):
         row.append(row[-1] * base % modulus)
     return row

@@ -149,19 +149,19 @@ def pack(slots: Slots, profile: SlotProfile) -> tuple[int, ...]:
     """
     bins = slots.bins.tolist()
     checks = [int(slots.unfilled), int(slots.real_reports)]
-    limit = profile.slot_max if profile.check_slots else 0
-    if min(bins) < 0 or max(bins) > profile.slot_max or min(checks) < 0 or max(checks) > limit:
+    most, least = profile.slot_max, min(*bins, *checks)
+    if least < 0 or max(bins) > most or max(checks) > (most if profile.check_slots else 0):
         raise CapacityError(
-            f"A value of this report does not fit a slot of {profile.name}: bins {min(bins)} to {max(bins)}, "
-            f"check slots {checks}; largest {profile.slot_max}, in check slots {limit}.",
+            f"A value of this report does not fit a slot of {profile.name} (0 to {most}): "
+            f"bins {min(bins)} to {max(bins)}, check slots {checks}.",
             remedy="Seal histograms of at most samples_per_histogram samples.",
         )
-    per, extra = profile.bins_per_ciphertext, profile.checks_per_ciphertext
+    per, extra, bits = profile.bins_per_ciphertext, profile.checks_per_ciphertext, profile.slot_bits
     return tuple(
-        int(
-            gmpy2.pack(bins[i * per : (i + 1) * per] + checks[i * extra : (i + 1) * extra], profile.slot_bits)
-        )
-        for i in range(profile.ciphertexts)
+        [
+            int(gmpy2.pack(bins[i * per : (i + 1) * per] + checks[i * extra : (i + 1) * extra], bits))
+            for i in range(profile.ciphertexts)
+        ]
     )
 
 

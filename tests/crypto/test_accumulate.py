@@ -1,14 +1,27 @@
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penrose_ray.crypto.accumulate import Accumulator, validate
+from penrose_ray.crypto.accumulate import Accumulator, Accumulators, validate
 from penrose_ray.crypto.blinding import Encryptor
-from penrose_ray.crypto.packing import SlotProfile, Slots, check_sum, pack, profile, unpack
+from penrose_ray.crypto.ciphertext import join
+from penrose_ray.crypto.packing import (
+    BINS,
+    NoiseOffsets,
+    SlotProfile,
+    Slots,
+    check_sum,
+    pack,
+    profile,
+    unpack,
+)
 from penrose_ray.errors import CapacityError, CiphertextError
 
 if TYPE_CHECKING:
@@ -93,6 +106,61 @@ def test_a_bad_blob_in_a_batch_changes_nothing(
     assert accumulator.weight == 0
     accumulator.add_many([])
     assert key.decrypt(accumulator.to_bytes(), std) == (0, 0)
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_scattered_reports_reach_the_sums_of_their_keys(
+    key: PrivateKey, std: SlotProfile, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    """With and without the native kernel: sums of many keys, fed in small and large batches."""
+    monkeypatch.setenv("PENROSE_NATIVE", switch)
+    n = int(key.public_key.n)
+    zero = pow(3, n, n * n)
+    draw = random.Random(8)  # noqa: S311 - a seeded test
+    sums: Accumulators[str] = Accumulators(key.public_key, std, capacity=1_000)
+    expected: dict[str, list[int]] = {}
+    weights: Counter[str] = Counter()
+    for size in (1, 40, 5, 120, 31):
+        names = [draw.choice("aaaabcdefgh") for _ in range(size)]
+        values = [(draw.getrandbits(3000), draw.getrandbits(3000)) for _ in names]
+        blobs = [join([(1 + m * n) * zero % (n * n) for m in pair], std) for pair in values]
+        sums.add_many(list(zip(names, blobs, strict=True)))
+        weights.update(names)
+        for name, pair in zip(names, values, strict=True):
+            old = expected.get(name, [0, 0])
+            expected[name] = [(a + b) % n for a, b in zip(old, pair, strict=True)]
+    keys = sums.keys()
+    assert {name: list(key.decrypt(sums.to_bytes(name), std)) for name in keys} == expected
+    assert {name: sums.weight(name) for name in keys} == weights
+    sums.discard("a")
+    assert sums.weight("a") == 0
+    assert key.decrypt(sums.to_bytes("a"), std) == (0, 0)
+
+
+def test_one_full_sum_keeps_a_whole_batch_out(
+    key: PrivateKey, std: SlotProfile, draw_report: Callable[[int], Slots]
+) -> None:
+    blobs = seal(key, std, [draw_report(seed) for seed in range(3)])
+    sums: Accumulators[str] = Accumulators(key.public_key, std, capacity=1)
+    sums.add_many([("a", blobs[0])])
+    with pytest.raises(CapacityError):
+        sums.add_many([("b", blobs[1]), ("a", blobs[2])])
+    assert sums.weight("b") == 0
+    assert key.decrypt(sums.to_bytes("b"), std) == (0, 0)
+
+
+def test_noise_has_no_weight(key: PrivateKey, std: SlotProfile, draw_report: Callable[[int], Slots]) -> None:
+    offsets = NoiseOffsets(bin=12, unfilled=136)
+    noise = np.arange(BINS) % 25 - 12
+    carrier = Slots(noise + offsets.bin, offsets.unfilled - int(noise.sum()), 0)
+    report = draw_report(5)
+    sealed, noisy = seal(key, std, [report, carrier])
+    sums: Accumulators[str] = Accumulators(key.public_key, std, capacity=std.capacity(H, offsets))
+    sums.add_many([("a", sealed)])
+    sums.add_noise("a", noisy)
+    opened = unpack(key.decrypt(sums.to_bytes("a"), std), std)
+    check_sum(opened, weight=sums.weight("a"), samples_per_histogram=H, noise=offsets)
+    assert opened.bins.tolist() == (report.bins + noise + 12).tolist()
 
 
 @given(data=st.data())

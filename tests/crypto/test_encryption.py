@@ -35,13 +35,17 @@ def definition_decrypt(c: int, key: PrivateKey) -> int:
     return (pow(c, lam, n * n) - 1) // n * pow(lam, -1, n) % n
 
 
+@pytest.mark.parametrize("switch", ["0", "1"])
 @pytest.mark.parametrize("exponent", ["half", "short", "textbook"])
 def test_round_trip_of_every_exponent(
+    monkeypatch: pytest.MonkeyPatch,
+    switch: str,
     any_profile: SlotProfile,
     key_for: Callable[[SlotProfile], PrivateKey],
     draw_report: Callable[[int], Slots],
     exponent: Literal["half", "short", "textbook"],
 ) -> None:
+    monkeypatch.setenv("PENROSE_NATIVE", switch)
     private = key_for(any_profile)
     report = draw_report(11)
     plaintexts = pack(report, any_profile)
