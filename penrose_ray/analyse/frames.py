@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from penrose_ray.analyse.intervals import wilson
+from penrose_ray.analyse.intervals import noisy_share
 from penrose_ray.analyse.released import Histograms, read_histograms
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS, Axis, CounterSet, marginal, mean, quantile
@@ -26,24 +26,32 @@ if TYPE_CHECKING:
 
 LABEL_LENGTH = 8
 """Digits of a class id that stand for it in tables and figures."""
+KIND_COUNTER = "kernel_kind"
+"""Name of the counter that holds what a kernel does; its numbers have no mean."""
 _MANY = 32_768
 """Texts from which on their codes no longer fit 16 bits."""
 _COUNTER_FIELDS = ("name", "unit", "source", "vendor")
 
 
-def open_release(path: str | os.PathLike[str], *, batches: Literal["each", "sum"] = "each") -> pd.DataFrame:
+def open_release(
+    path: str | os.PathLike[str],
+    *,
+    batches: Literal["each", "sum"] = "each",
+    noise_sigma: float = 0.0,
+) -> pd.DataFrame:
     """The opened histograms of a release, one row a (batch, class, counter set, bin).
 
     Args:
         path: the Parquet file of an opened release.
         batches: "each" keeps batches apart; "sum" adds them up, one row a (class, counter set, bin), with
             `batch` and `batch_start` of the first and `batch_end` of the last.
+        noise_sigma: the task's; it widens the intervals.
 
     Returns:
         task_id, task_name, demo, batch, batch_start, batch_end (UTC), class_id, label, gpu_model,
         counter_set, counter, unit, source, vendor, bin, low, high (closed-open edges in the counter's unit,
         -inf and inf at the open ends, NaN for categories), count, share (of the histogram's samples),
-        share_low, share_high (95 % Wilson interval of sampling), reports, real_reports, samples; `category`
+        share_low, share_high (95 %, of sampling and noise), reports, real_reports, samples; `category`
         for categorical sets; counter_2, unit_2, source_2, vendor_2, low_2, high_2 for the second axis of
         joint ones.
 
@@ -51,7 +59,8 @@ def open_release(path: str | os.PathLike[str], *, batches: Literal["each", "sum"
         ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, or with
             bins that make no sense.
     """
-    return tidy(read_histograms(path, batches=batches))
+    histograms = read_histograms(path, batches=batches)
+    return tidy(histograms, noise_sigma=noise_sigma)
 
 
 def class_table(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -92,7 +101,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
-def tidy(histograms: Histograms) -> pd.DataFrame:
+def tidy(histograms: Histograms, *, noise_sigma: float = 0.0) -> pd.DataFrame:
     """One row a bin; see `open_release`."""
     rows, facts = histograms.rows, histograms.facts
     sets = [histograms.counter_sets[name] for name in rows["counter_set"].cat.categories]
@@ -107,7 +116,7 @@ def tidy(histograms: Histograms) -> pd.DataFrame:
         **{name: long[name] for name in ("gpu_model", "counter_set")},
         **_counter_columns(sets, set_code),
         **_edge_columns(sets, set_code),
-        **_share_columns(histograms.counts.ravel(), long["samples"].to_numpy(np.int64)),
+        **_share_columns(histograms, noise_sigma),
         **{name: long[name] for name in ("reports", "real_reports", "samples")},
     }
     frame = pd.DataFrame(columns)
@@ -183,11 +192,12 @@ def _bin_edges(counter_set: CounterSet, axis: int) -> NDArray[np.float64]:
     return np.stack((edges[places], edges[places + 1]))
 
 
-def _share_columns(counts: NDArray[np.int64], totals: NDArray[np.int64]) -> dict[str, Any]:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = counts / totals
-    low, high = wilson(counts, totals)
-    return {"count": counts, "share": share, "share_low": low, "share_high": high}
+def _share_columns(histograms: Histograms, noise_sigma: float) -> dict[str, Any]:
+    counts, totals = histograms.counts, histograms.rows["samples"].to_numpy(np.int64)[:, None]
+    sigma = noise_sigma * np.sqrt(histograms.added)[:, None]
+    share, low, high = noisy_share(counts, totals, sigma)
+    shares = {"share": share, "share_low": low, "share_high": high}
+    return {"count": counts.ravel(), **{name: each.ravel() for name, each in shares.items()}}
 
 
 def summarise(histograms: Histograms) -> pd.DataFrame:
@@ -204,7 +214,8 @@ def summarise(histograms: Histograms) -> pd.DataFrame:
         counter_set = histograms.counter_sets[known["counter_set"]]
         fullest = texts[known["counter_set"]][int(counts.argmax())] if counts.any() else ""
         for axis, counter in enumerate(counter_set.counters):
-            typical = _statistics(counter_set.axes[axis : axis + 1], marginal(counter_set, counts, axis))
+            axes = () if counter.name == KIND_COUNTER else counter_set.axes[axis : axis + 1]
+            typical = _statistics(axes, marginal(counter_set, counts, axis))
             fields = {field: getattr(counter, field) for field in _COUNTER_FIELDS}
             fields["counter"] = fields.pop("name")
             out.append({**known, "label": label, "most_common": fullest, **fields, **typical})

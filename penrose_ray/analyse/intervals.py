@@ -75,3 +75,31 @@ def weighted_share(
         off = weights * (members - share[..., None])
         half = z_of(confidence) * np.sqrt((counts * off**2).sum(axis=-1)) / total
     return share, np.clip(share - half, 0.0, 1.0), np.clip(share + half, 0.0, 1.0)
+
+
+def noisy_share(
+    counts: ArrayLike, samples: ArrayLike, sigma: ArrayLike, *, confidence: float = CONFIDENCE
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Shares with intervals of sampling and noise together.
+
+    Without noise it is Wilson's. With noise the half widths of both add in squares on each side, cut to 0
+    and 1; `samples` may be a noisy total itself, whose error is small against a bin's.
+
+    Args:
+        counts: bins, negative ones too.
+        samples: totals.
+        sigma: standard deviation of the noise in each count.
+        confidence: share of intervals that hold the true share.
+
+    Returns:
+        Share, lower and upper end.
+    """
+    total = np.asarray(samples, np.float64)
+    low, high = wilson(counts, total, confidence=confidence)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.asarray(counts, np.float64) / total
+        noise = z_of(confidence) * np.asarray(sigma, np.float64) / total
+    inside = np.clip(share, 0.0, 1.0)
+    lower = share - np.sqrt((inside - low) ** 2 + noise**2)
+    upper = share + np.sqrt((high - inside) ** 2 + noise**2)
+    return share, np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)

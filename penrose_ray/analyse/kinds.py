@@ -13,7 +13,7 @@ import pandas as pd
 
 from penrose_ray.analyse.cells import axis_of, places, set_with, values
 from penrose_ray.analyse.fleet import per_class
-from penrose_ray.analyse.frames import counter_set_of
+from penrose_ray.analyse.frames import KIND_COUNTER, counter_set_of
 from penrose_ray.analyse.intervals import weighted_share, wilson
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS, Axis, Counter, CounterSet
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KINDS = ("gemm", "conv", "attention", "elementwise", "reduction", "copy", "collective", "other")
-KIND_COUNTER = "kernel_kind"
 
 
 def kind_duration_set(source: str, vendor: str, *, low_ns: float = 1e3, high_ns: float = 1e9) -> CounterSet:
@@ -34,8 +33,8 @@ def kind_duration_set(source: str, vendor: str, *, low_ns: float = 1e3, high_ns:
     )
 
 
-def by_kind(frame: pd.DataFrame) -> pd.DataFrame:
-    """Share of launches and of time of each kind of kernel, per class.
+def by_kind(frame: pd.DataFrame, *, fleet: bool = False) -> pd.DataFrame:
+    """Share of launches and of time of each kind of kernel, per class or, with `fleet`, of all together.
 
     Returns:
         class_id, label, gpu_model, kind, launches, launch_share, launch_share_low, launch_share_high,
@@ -46,6 +45,9 @@ def by_kind(frame: pd.DataFrame) -> pd.DataFrame:
     """
     name, names, kind_of, weights = _layout(frame)
     keys, counts = per_class(frame, name)
+    if fleet:
+        keys = pd.DataFrame({"class_id": [""], "label": ["all"], "gpu_model": [""]})
+        counts = counts.sum(axis=0, keepdims=True)
     total = counts.sum(axis=1)
     tables = []
     for place, kind in enumerate(names):
@@ -83,6 +85,12 @@ def _layout(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], NDArray[np.int64
         "The frame has no counter set of kernel kinds.",
         remedy="Add kinds.kind_duration_set(...) to the task, or a categorical set of kernel_kind.",
     )
+
+
+def has_kinds(frame: pd.DataFrame) -> bool:
+    """Whether `by_kind` has something to work on."""
+    sets = [counter_set_of(frame, name) for name in frame.attrs.get("counter_sets", {})]
+    return any(counter.name == KIND_COUNTER for each in sets for counter in each.counters)
 
 
 def collectives(frame: pd.DataFrame) -> pd.DataFrame:

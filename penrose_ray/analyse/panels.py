@@ -7,13 +7,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penrose_ray.analyse import page
+from penrose_ray.analyse.charts import interval_bars
 from penrose_ray.analyse.figures import MOST_CLASSES, distribution, fleet_share, joint_use
 from penrose_ray.analyse.fleet import fleet_shares
-from penrose_ray.analyse.frames import counter_set_of, records
+from penrose_ray.analyse.frames import KIND_COUNTER, counter_set_of, records
 from penrose_ray.analyse.joint import QUADRANTS, joint_sets, quadrants
+from penrose_ray.analyse.kinds import by_kind
 from penrose_ray.analyse.svg import inline
 from penrose_ray.analyse.theme import CLASSES
-from penrose_ray.analyse.wording import percent, plain_name, quantity, unit_apart, whole
+from penrose_ray.analyse.wording import interval, percent, plain_name, quantity, unit_apart, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -135,6 +137,8 @@ def distribution_panels(frame: pd.DataFrame) -> Iterator[str]:
     for name in frame.attrs["counter_sets"]:
         known = counter_set_of(frame, name)
         for axis, counter in enumerate(known.counters if known.axes else ()):
+            if counter.name == KIND_COUNTER:
+                continue
             drawn += 1
             figure = distribution(frame, name, axis)
             alt = f"Distribution of {counter.label} in each of the largest classes; the table has the values."
@@ -147,6 +151,25 @@ def _distribution_caption(frame: pd.DataFrame) -> str:
     classes = frame["label"].nunique()
     shown = f" The {MOST_CLASSES} largest of {classes:,} classes." if classes > MOST_CLASSES else ""
     return f"Each row is scaled to its own peak. Solid line: median; dashed: 95th percentile.{shown}"
+
+
+def kind_panel(frame: pd.DataFrame) -> str:
+    """The fleet's launches, or its time where kinds carry durations, by kind of kernel."""
+    table = by_kind(frame, fleet=True)
+    basis = "time" if table["time_share"].notna().any() else "launch"
+    said = {"time": "GPU time", "launch": "Launches"}[basis]
+    names = {end: f"{basis}_share{end}" for end in ("", "_low", "_high")}
+    figure = interval_bars(
+        table,
+        value=names[""],
+        low=names["_low"],
+        high=names["_high"],
+        rows="kind",
+        title=f"{said} by kind of kernel",
+    )
+    spoken = ", ".join(f"{row['kind']} {percent(row[names['']])}" for row in records(table))
+    caption = "All classes together. The line at the end of a bar is the 95 % interval of sampling."
+    return page.figure(inline(figure, name="kinds", alt=f"Bars. {said}: {spoken or 'none'}."), caption)
 
 
 def joint_panel(frame: pd.DataFrame) -> str:
@@ -172,7 +195,7 @@ def _quadrant_table(shares: pd.DataFrame) -> str:
         share = {row["quadrant"]: row for row in group}
         cells = "".join(
             f'<td class="number">{percent(share[each]["share"])}<br><small>'
-            f"{share[each]['share_low']:.1%} to {share[each]['share_high']:.1%}</small></td>"
+            f"{interval(share[each]['share_low'], share[each]['share_high'])}</small></td>"
             for each in QUADRANTS
         )
         rows.append(f"<tr><td>{_code(label)}</td><td>{escape(model)}</td>{cells}</tr>")

@@ -55,6 +55,8 @@ class Histograms:
     reports, real_reports, samples."""
     counts: NDArray[np.int64]
     """Shape (rows, 128)."""
+    added: NDArray[np.int64]
+    """Stored histograms in each row."""
     stored: pd.DataFrame
     """The rows as the file has them: `rows` before batches were added up."""
 
@@ -92,7 +94,7 @@ def read_histograms(path: str | os.PathLike[str], *, batches: Literal["each", "s
         raise ReleaseFormatError(
             f"{place} is not a Parquet file that can be read: {error}.", remedy=_WRITE_AGAIN
         ) from error
-    return Histograms(facts, sets, rows, counts, stored)
+    return Histograms(facts, sets, rows, counts, np.bincount(target, minlength=len(rows)), stored)
 
 
 def _summed(stored: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:

@@ -14,7 +14,15 @@ from penrose_ray.analyse import page
 from penrose_ray.analyse.fleet import classes_by_size
 from penrose_ray.analyse.frames import summarise, tidy
 from penrose_ray.analyse.joint import joint_sets
-from penrose_ray.analyse.panels import class_panel, distribution_panels, findings, joint_panel, share_panel
+from penrose_ray.analyse.kinds import has_kinds
+from penrose_ray.analyse.panels import (
+    class_panel,
+    distribution_panels,
+    findings,
+    joint_panel,
+    kind_panel,
+    share_panel,
+)
 from penrose_ray.analyse.released import Histograms, read_histograms
 from penrose_ray.analyse.statements import method, privacy
 from penrose_ray.analyse.wording import NOTHING, plain_name, whole
@@ -64,6 +72,7 @@ def render(histograms: Histograms, run: Mapping[str, Any]) -> str:
         page.section("Classes", class_panel(table, classes_by_size(frame))),
         page.section("Distributions", "".join(distribution_panels(frame))),
         *([page.section("Memory and tensor cores", joint_panel(frame))] if joint_sets(frame) else []),
+        *([page.section("Kinds of kernels", kind_panel(frame))] if has_kinds(frame) else []),
         page.section("Privacy", page.items(privacy(histograms, run))),
         page.section("Method", page.items(method(histograms))),
         *([page.section("This run", _run(run))] if run.get("seconds") else []),

@@ -57,6 +57,12 @@ def percent(share: float) -> str:
     return f"{share:.1%}".replace("%", " %")
 
 
+def interval(low: float, high: float) -> str:
+    """`37.2 to 38.8 %`, with a second decimal where the ends are closer than half a percent."""
+    decimals = 1 if high - low >= 0.005 else 2  # noqa: PLR2004 - half a percent
+    return f"{100 * low:.{decimals}f} to {100 * high:.{decimals}f} %"
+
+
 def plain_name(counter: str) -> str:
     """`queue_delay` as a title: `Queue delay`."""
     words = counter.replace("_", " ").strip()

@@ -85,7 +85,7 @@ def test_one_file_that_needs_nothing_else(make_release: Callable[..., Path], tmp
 def test_every_figure_has_an_alternative_text(make_release: Callable[..., Path], tmp_path: Path) -> None:
     page = Page(written(make_release(), tmp_path))
     figures = [attributes for tag, attributes in page.seen if tag == "svg"]
-    assert len(figures) == 5  # fleet, duration, DRAM, tensor, joint
+    assert len(figures) == 6  # fleet, duration, DRAM, tensor, joint, kinds
     for attributes in figures:
         assert attributes["role"] == "img"
         assert len(attributes["aria-label"] or "") > 20

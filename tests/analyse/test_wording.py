@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from penrose_ray.analyse.wording import NOTHING, percent, plain_name, quantity, unit_apart, whole
+from penrose_ray.analyse.wording import NOTHING, interval, percent, plain_name, quantity, unit_apart, whole
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,8 @@ def test_counter_names_as_titles() -> None:
 def test_long_units_are_said_once() -> None:
     assert unit_apart("work-items/us") == (" [work-items/µs]", "1")
     assert unit_apart("ns") == ("", "ns")
+
+
+def test_intervals_show_that_they_have_a_width() -> None:
+    assert interval(0.372, 0.388) == "37.2 to 38.8 %"
+    assert interval(0.1517, 0.1524) == "15.17 to 15.24 %"
