@@ -16,7 +16,7 @@ from aiohttp import web
 
 from penrose_ray.aggregate.arrival import Answer, Arrival, Outcome
 from penrose_ray.aggregate.routing import bucket_of, owner
-from penrose_ray.errors import PenroseError, PortInUseError, WireError
+from penrose_ray.errors import JournalError, PenroseError, PortInUseError, WireError
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
 from penrose_ray.wire import RECORD_BYTES, Report, decode, split
@@ -214,7 +214,7 @@ def application(intake: Intake) -> web.Application:
     return app
 
 
-_STATUS = {Outcome.REFUSED_CAPACITY: 507, Outcome.REFUSED_BUSY: 503}
+_STATUS = {Outcome.REFUSED_CAPACITY: 507, Outcome.REFUSED_BUSY: 503, Outcome.REFUSED_WRONG_OWNER: 503}
 _REMEDIES = {
     "wrong-task": "Fetch the task that this service offers and seal reports for it.",
     "too-large": "Send fewer reports a request.",
@@ -268,8 +268,8 @@ async def _problems(
         return _problem(error.status, "http", error.reason)
     except WireError as error:
         return _problem(400, error.code, error.message)
-    except UnavailableError as error:
-        return _problem(503, error.code, error.message)
+    except (JournalError, UnavailableError) as error:
+        return _problem(503, UnavailableError.code, error.message)
 
 
 class Gateway:

@@ -9,6 +9,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from penrose_ray.actors.gateway import Gateway, Intake, UnavailableError
+from penrose_ray.errors import PenroseError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,30 @@ class Hosted:
     def call(self, method: str, *arguments: object) -> object:
         """Call a method of the hosted object."""
         return getattr(self._object, method)(*arguments)
+
+
+def shell(kind: type) -> type:
+    """`kind` with a method `ready()` that raises what its constructor raised.
+
+    Ray hands on only the text of a constructor's error. A restarted actor's constructor fails as usual.
+    """
+
+    class Shell(kind):  # type: ignore[misc] - the base is an argument
+        def __init__(self, *arguments: object) -> None:
+            self._refusal: PenroseError | None = None
+            try:
+                super().__init__(*arguments)
+            except PenroseError as error:
+                if ray.get_runtime_context().was_current_actor_reconstructed:
+                    raise
+                self._refusal = error
+
+        def ready(self) -> None:
+            if self._refusal is not None:
+                raise self._refusal
+
+    Shell.__name__ = Shell.__qualname__ = kind.__name__
+    return Shell
 
 
 def unwrapped(error: RayTaskError) -> Exception:

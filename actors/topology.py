@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -13,8 +14,9 @@ import ray
 
 from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.matcher import Matcher
+from penrose_ray.actors.processes import adopt_orphans, end_ray, family
 from penrose_ray.actors.releaser import Releaser
-from penrose_ray.actors.remote import GatewayActor, Handle, Hosted, RemoteShards, ask
+from penrose_ray.actors.remote import GatewayActor, Handle, Hosted, RemoteShards, ask, shell
 from penrose_ray.actors.shard import Shard
 from penrose_ray.errors import PlacementError
 from penrose_ray.task import SignedTask, Task, verify
@@ -67,8 +69,9 @@ class Topology:
 
     def __init__(self, settings: Settings, draft: TomlFile) -> None:
         self._settings = settings
-        _start_ray(settings)
+        self._others = set(family(os.getpid()))
         try:
+            _start_ray(settings)
             self._build(settings, draft)
         except BaseException:
             self.close()
@@ -80,6 +83,7 @@ class Topology:
         self._design_server = _actor(Hosted, name="design server").remote(
             DESIGN_SERVER, _absolute(settings).design_server, draft
         )
+        ask(self._design_server.ready.remote(), timeout_s)
         self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
         self.task: Task = verify(self.signed_task)
         home = state / self.task.task_id.hex()[:16]
@@ -92,7 +96,7 @@ class Topology:
             ).remote(home / f"shard-{number}.sqlite", self.signed_task)
             for number in range(settings.service.shards)
         }
-        ask([shard.counts.remote() for shard in self.shards.values()], timeout_s)
+        ask([each.ready.remote() for each in (self.matcher, *self.shards.values())], timeout_s)
         self._gateway = _actor(GatewayActor, name="gateway", max_concurrency=1000).remote(
             self.signed_task, self.matcher, self.shards, settings.service.most_reports_per_request
         )
@@ -102,6 +106,7 @@ class Topology:
         remote_shards = RemoteShards(self.matcher, list(self.shards.values()))
         self._releaser = Releaser(self.signed_task, releases, remote_shards)
         self._clients = [self._client(each, copy) for each in settings.clients for copy in range(each.count)]
+        ask([each.ready.remote() for each in self._clients], timeout_s)
 
     def _client(self, settings: ClientSettings, copy: int) -> Handle:
         signer = msgspec.msgpack.decode(self.signed_task, type=SignedTask).signer
@@ -152,6 +157,8 @@ class Topology:
             ask(self._gateway.stop.remote(), 1)
             ask([shard.close.remote() for shard in self.shards.values()], 1)
         ray.shutdown()
+        if not self._settings.service.ray_address:
+            end_ray(self._others)
 
     def __enter__(self) -> Self:
         return self
@@ -175,12 +182,13 @@ def build(settings: Settings, draft: TomlFile) -> Topology:
 def _actor(kind: type, *, name: str = "", **options: object) -> Handle:
     """`kind` as an actor class of one logical CPU; a named one says in `ps` what it is."""
     named = {"name": f"penrose {name}"} if name else {}
-    return ray.remote(num_cpus=1)(kind).options(**named, **options)
+    return ray.remote(num_cpus=1)(shell(kind)).options(**named, **options)
 
 
 def _start_ray(settings: Settings) -> None:
     wanted = requested_cpus(settings)
     if not settings.service.ray_address:
+        adopt_orphans()
         ray.init(
             num_cpus=wanted,
             num_gpus=0,

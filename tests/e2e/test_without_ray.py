@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from e2e import fleet
 
 from penrose_ray.actors.gateway import Intake
 from penrose_ray.clock import SystemClock
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from penrose_ray.types import ReportId
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-import fleet  # noqa: E402 - beside this file; tests are not a package
 
 
 class ShardProcess:
@@ -54,10 +53,15 @@ class ShardProcess:
         self._process = subprocess.Popen(
             [sys.executable, HERE / "shard_process.py", socket, self._home / "shard.sqlite", self._task_file]
         )
-        while not socket.exists():
+        self._connection = self._connected(socket)
+
+    def _connected(self, socket: Path) -> Connection:
+        while True:
             assert self._process.poll() is None, "the shard's process ended at start"
-            os.sched_yield()
-        self._connection: Connection = Connect(str(socket), family="AF_UNIX")
+            try:
+                return Connect(str(socket), family="AF_UNIX")
+            except (FileNotFoundError, ConnectionRefusedError):  # it does not listen yet
+                os.sched_yield()
 
     def call(self, method: str, *arguments: object) -> object:
         try:
@@ -113,11 +117,7 @@ class FlakyUploader:
         self.repeated = 0
 
     def send(self, record: bytes) -> None:
-        try:
-            self._deliver(record)
-        except TransportError:
-            self._shard.start()
-            self._deliver(record)
+        self._deliver(record)
         self.sent += 1
         if self.sent % 5 == 0:
             self.repeated += 1
@@ -127,7 +127,11 @@ class FlakyUploader:
             self._shard.start()
 
     def _deliver(self, record: bytes) -> None:
-        (answer,) = asyncio.run(self._intake.take(record))
+        try:
+            (answer,) = asyncio.run(self._intake.take(record))
+        except TransportError:
+            self._shard.start()
+            (answer,) = asyncio.run(self._intake.take(record))
         assert getattr(answer, "outcome", None) is not None, answer
         assert answer.outcome.acknowledged
 

@@ -1,0 +1,62 @@
+# `make run` does the product's main job on a fresh machine; `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONFIG ?= configs/laptop.toml
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+APT := apt-get install -y python3-venv python3-dev make gcc libc6-dev
+
+.PHONY: help install run test test-slow lint bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make install    .venv with what make run needs"
+	@echo "make run        collect, release, open and report on this machine (CONFIG=$(CONFIG))"
+	@echo "make lint       ruff, codespell, mypy, layer contracts"
+	@echo "make test       the fast tests      make test-slow  the rest"
+	@echo "make bench      every benchmark, JSON lines in out/bench/"
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON). Install it: $(APT)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$(PYTHON) is older than 3.11. Use PYTHON=/path/to/python3.11 or newer."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "$(PYTHON) has no venv. Install it: $(APT)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable '.[opencl,analysis]'
+	$(BIN)/python scripts/check_pocl.py
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.run
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/.run
+
+run: install
+	$(BIN)/penrose run $(CONFIG)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/.dev
+	mkdir -p out/bench
+	for file in benchmarks/[a-z]*.py; do \
+	  name=$$(basename $$file .py); \
+	  [ $$name = harness ] || $(BIN)/python -m benchmarks.$$name --json | tee out/bench/$$name.json || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info

@@ -1,0 +1,62 @@
+"""Commands, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from penrose_ray import __version__
+from penrose_ray.cli import classify, inspect, keys, run
+from penrose_ray.cli.output import say
+from penrose_ray.errors import PenroseError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="penrose",
+    help="How a fleet's GPUs are used, without anyone but a GPU's owner learning what that GPU runs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("inspect")(inspect.inspect)
+app.command("classify")(classify.classify)
+app.add_typer(keys.app, name="keys")
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """Entry point: exit code 0, 1 (a bug), 2 (usage), 130 (interrupted), or the error's own."""
+    try:
+        code = app(standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            say("interrupted")
+        sys.exit(code)
+    except PenroseError as error:
+        say(f"error: {error.message}\n  remedy: {error.remedy}\n  more: {error.docs}")
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        say("interrupted")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except typer.Exit as error:
+        sys.exit(error.exit_code)
+    except Exception as error:
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # click's usage errors
+            error.show()
+            sys.exit(error.exit_code)
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""`penrose inspect`: what is in trace files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penrose_ray.capture.summary import summarise
+from penrose_ray.cli.output import Format, FormatOption, print_rows
+from penrose_ray.errors import TraceError
+
+_COLUMNS = ("file", "format", "kernels", "distinct_names", "devices", "streams", "operators_linked", "error")
+
+
+def inspect(
+    files: Annotated[list[Path], typer.Argument(help="Trace files, compressed or not.")],
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Count kernels, names, devices and streams of trace files, and say what is wrong with them.
+
+    Example: penrose inspect trace.json.gz --format json
+
+    Exit code 20 when no file at all can be read.
+    """
+    summaries = [summarise(path) for path in files]
+    print_rows([msgspec.to_builtins(each) for each in summaries], _COLUMNS, form, "Trace files")
+    if all(each.error for each in summaries):
+        raise TraceError("None of the files can be read.", remedy="See the error of each file.")

@@ -1,0 +1,69 @@
+"""`penrose keys`: the design server's key file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
+from penrose_ray.crypto.private_key import PrivateKey
+from penrose_ray.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, help="Make and look at the design server's keys.")
+FileArgument = Annotated[Path, typer.Argument(help="The key file.")]
+VariableOption = Annotated[
+    str, typer.Option("--passphrase-variable", help="Environment variable that holds the passphrase.")
+]
+
+
+@app.command("new")
+def new(path: FileArgument, passphrase_variable: VariableOption = "", bits: int = 3072) -> None:
+    """Make a Paillier key and a signing key and write them to a new file of mode 0600.
+
+    Example: PASS=... penrose keys new design_server.key --passphrase-variable PASS
+    """
+    paillier = PrivateKey.generate(bits, progress=say)
+    keys = DesignKeys(paillier, Ed25519PrivateKey.generate())
+    write_keys(path, keys, passphrase=_passphrase(passphrase_variable))
+    say(f"{path} written; keep a copy in a safe place, nothing opens a release without it")
+    typer.echo(paillier.public_key.fingerprint)
+
+
+@app.command("show")
+def show(
+    path: FileArgument, passphrase_variable: VariableOption = "", form: FormatOption = Format.TABLE
+) -> None:
+    """Print the public halves of a key file.
+
+    Example: penrose keys show design_server.key --format json
+    """
+    keys = read_keys(path, passphrase=_passphrase(passphrase_variable))
+    row = {
+        "bits": keys.paillier.public_key.bits,
+        "fingerprint": keys.paillier.public_key.fingerprint,
+        "signer": keys.signing.public_key().public_bytes_raw().hex(),
+        "modulus": f"{keys.paillier.public_key.n:x}",
+    }
+    print_rows([row], ("bits", "fingerprint", "signer"), form, str(path))
+
+
+@app.command("fingerprint")
+def fingerprint(path: FileArgument, passphrase_variable: VariableOption = "") -> None:
+    """Print the fingerprint of the Paillier key, by which clients pin it.
+
+    Example: penrose keys fingerprint design_server.key
+    """
+    typer.echo(read_keys(path, passphrase=_passphrase(passphrase_variable)).paillier.public_key.fingerprint)
+
+
+def _passphrase(variable: str) -> bytes | None:
+    if not variable:
+        return None
+    if variable not in os.environ:
+        raise ConfigError(f"The environment has no variable {variable}.", remedy="Set it to the passphrase.")
+    return os.environ[variable].encode()

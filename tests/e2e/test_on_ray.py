@@ -1,0 +1,174 @@
+"""The whole way on Ray and over HTTP, with a shard killed in the middle and uploads repeated."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import ray
+from e2e import fleet
+
+from penrose_ray.actors.remote import ask
+from penrose_ray.actors.topology import build, requested_cpus
+from penrose_ray.clock import SystemClock
+from penrose_ray.crypto.keyfile import write_keys
+from penrose_ray.errors import TransportError
+from penrose_ray.settings import load_settings
+from penrose_ray.snippet.minhash import Signature
+from penrose_ray.transport.http import HttpUploader, fetch_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penrose_ray.actors.topology import Topology
+    from penrose_ray.crypto.keyfile import DesignKeys
+    from penrose_ray.settings import Settings, TomlFile
+
+
+CONFIG = """\
+policy_file = "{home}/policy.toml"
+
+[task]
+name = "on ray"
+demo = true
+samples_per_histogram = 40
+sampling_interval = 8
+snippet_launches = 400
+min_samples = 10
+reports_per_class = 0
+min_contributors = 3
+tokens_per_day = 0
+cover_rate = 0.2
+
+[[task.counters]]
+name = "duration"
+unit = "ns"
+source = "kineto"
+vendors = ["unknown", "nvidia"]
+scale = "log"
+low = 100.0
+high = 1e7
+
+[service]
+shards = 2
+state_dir = "{home}/state"
+
+[design_server]
+key_file = "{home}/design.key"
+releases_dir = "{home}/releases"
+"""
+
+
+def settings_in(home: Path, keys: DesignKeys, *overrides: str) -> tuple[Settings, TomlFile]:
+    write_keys(home / "design.key", keys, passphrase=None)
+    (home / "policy.toml").write_text(
+        "allow_demo = true\nleast_sampling_interval = 1\nleast_contributors = 1\n"
+    )
+    config = home / "service.toml"
+    config.write_text(CONFIG.format(home=home))
+    return load_settings(config, overrides)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, design_keys: DesignKeys) -> Iterator[Topology]:
+    home = tmp_path_factory.mktemp("service")
+    with build(*settings_in(home, design_keys)) as topology:
+        yield topology
+
+
+class RepeatingUploader:
+    """A real HTTP upload; every fourth record goes out twice, and a shard dies on the way."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._inner = HttpUploader(topology.url, topology.task.task_id)
+        self.sent = 0
+        self.failed = 0
+
+    def send(self, record: bytes) -> None:
+        if self.sent == 25:
+            self.sent += 1
+            victim = self._topology.shards["shard-0"]
+            os.kill(ask(victim.pid.remote()), signal.SIGKILL)
+        try:
+            self._inner.send(record)
+        except TransportError:
+            self.failed += 1
+            raise
+        self.sent += 1
+        if self.sent % 4 == 0:
+            self._inner.send(record)
+
+
+def test_decrypted_sums_equal_plain_sums_over_http_with_a_shard_killed(
+    service: Topology, tmp_path: Path
+) -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)  # noqa: T201 - shown when the test fails
+    truth = fleet.Truth()
+    uploader = RepeatingUploader(service)
+    first_pid = ask(service.shards["shard-0"].pid.remote())
+    for number in range(3):
+        trace = tmp_path / f"client-{number}.json.gz"
+        fleet.write_trace(trace, seed=seed + number, rounds=4)
+        client, outbox = fleet.replay_client(
+            trace, service.task, uploader, truth, clock=SystemClock(), seed=seed + number
+        )
+        while client.step(1000):
+            pass
+        client.finish()
+        while not outbox.flush():
+            os.sched_yield()
+        assert outbox.counts.refused == 0
+        assert outbox.counts.dropped == 0
+    assert ask(service.shards["shard-0"].pid.remote()) != first_pid
+    assert all(ask([each.counts.remote() for each in service.shards.values()]))
+
+    handovers = [service.release(batch) for batch in service.batches()]
+    opened = service.open(handovers, tmp_path / "release.parquet")
+    assert opened.discarded == ()
+    assert [service.release(each.batch).encode() for each in handovers] == [
+        each.encode() for each in handovers
+    ]
+    _assert_equal(service, truth, tmp_path / "release.parquet")
+
+
+def _assert_equal(service: Topology, truth: fleet.Truth, path: Path) -> None:
+    wanted: dict[tuple[str, str], np.ndarray] = {}
+    reports: dict[tuple[str, str], int] = {}
+    model = ask(service.matcher.classes.remote())[0].gpu_model
+    for (signature, counter_set), counts in truth.counts.items():
+        known = Signature.from_bytes(service.task.signature_scheme, signature)
+        (found,) = ask(service.matcher.match.remote([(model, known.scheme, signature)]))
+        key = (found.class_id.hex(), service.task.counter_sets[counter_set].name)
+        wanted[key] = wanted.get(key, 0) + counts
+        reports[key] = reports.get(key, 0) + truth.reports[signature, counter_set]
+    rows = pq.read_table(path).to_pylist()
+    got: dict[tuple[str, str], np.ndarray] = {}
+    for row in rows:
+        key = (row["class_id"], row["counter_set"])
+        got[key] = got.get(key, 0) + np.array(row["bins"])
+        reports[key] -= row["reports"]
+    assert got.keys() == wanted.keys()
+    assert len({class_id for class_id, _ in got}) == 2
+    for key, counts in wanted.items():
+        np.testing.assert_array_equal(got[key], counts)
+    assert set(reports.values()) == {0}
+
+
+def test_ray_has_exactly_the_cpus_that_the_graph_asks_for(service: Topology) -> None:
+    settings, _ = load_settings(Path(__file__).parents[2] / "configs" / "laptop.toml")
+    assert requested_cpus(settings) == 3 + 2 + 3
+    assert ray.cluster_resources()["CPU"] == 5
+    assert ray.cluster_resources()["shard"] == 2
+    assert service.task.demo
+
+
+def test_the_task_can_be_fetched(service: Topology) -> None:
+    assert fetch_task(service.url, service.task.task_id) == service.signed_task
