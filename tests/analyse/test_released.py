@@ -123,3 +123,20 @@ def test_empty_release_gives_empty_typed_frames(
     assert open_release(empty, batches="sum").empty
     assert class_table(empty).empty
     assert class_table(empty)["samples"].dtype == np.int64
+
+
+def test_batches_add_up_in_any_order_of_rows(tmp_path: Path, good: pa.Table) -> None:
+    random = np.random.default_rng(3)
+    many = pa.concat_tables([good] * 300)
+    bins = random.integers(0, 1_000, (len(many), 128))
+    many = replaced(many, "bins", bins.tolist())
+    classes = np.array(many.column("class_id").to_pylist())
+    expected = [
+        bins[classes == name].sum(axis=0).tolist() for name in (b"\x01".hex() * 16, b"\x02".hex() * 16)
+    ]
+    for order in (np.argsort(classes, kind="stable"), random.permutation(len(many))):
+        path = rewritten(many.take(order), tmp_path / "release.parquet")
+        found = released.read_histograms(path, batches="sum")
+        by_class = dict(zip(found.rows["class_id"], found.counts.tolist(), strict=True))
+        assert [by_class[name] for name in sorted(by_class)] == expected
+        assert found.added.tolist() == [300, 300]
