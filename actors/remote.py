@@ -40,7 +40,7 @@ def shell(kind: type) -> type:
     Ray hands on only the text of a constructor's error. A restarted actor's constructor fails as usual.
     """
 
-    class Shell(kind):  # type: ignore[misc] - the base is an argument
+    class Shell(kind):  # type: ignore[misc]
         def __init__(self, *arguments: object) -> None:
             self._refusal: PenroseError | None = None
             try:

@@ -1,0 +1,67 @@
+"""The documents: links lead somewhere, commands and configurations exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from penrose_ray.cli.app import app
+from penrose_ray.crypto.keyfile import DesignKeys
+from penrose_ray.draft import task_from
+from penrose_ray.policy import load_policy
+from penrose_ray.settings import load_settings
+
+ROOT = Path(__file__).parents[1]
+TRACKED = subprocess.run(
+    ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+)
+DOCUMENTS = sorted({name for name in TRACKED.stdout.splitlines() if name.endswith(".md")})
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.skipif(not DOCUMENTS, reason="this is not a git checkout")
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_inside_the_repository_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    for link in LINK.findall(page.read_text()):
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name}: {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target.read_text()), f"{name}: {link}"
+
+
+def test_commands_in_the_readme_exist() -> None:
+    names = {command.name for command in app.registered_commands} | {
+        group.name for group in app.registered_groups
+    }
+    for name in ("README.md", "ARCHITECTURE.md", "docs/exit-codes.md"):
+        for used in re.findall(r"`?(?:\.venv/bin/)?penrose ([a-z]+)", (ROOT / name).read_text()):
+            assert used in names, f"{name}: penrose {used}"
+
+
+def test_the_laptop_configuration_is_accepted_with_its_policy(design_keys: DesignKeys) -> None:
+    settings, draft = load_settings(ROOT / "configs" / "laptop.toml")
+    task = task_from(draft, design_keys.paillier.public_key)
+    policy = load_policy(ROOT / settings.policy_file)
+
+    policy.check(task)
+    assert task.demo
+    assert {each.kind for each in settings.clients} == {"gpu", "replay"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
+def test_every_configuration_is_toml(path: Path) -> None:
+    assert tomllib.loads(path.read_text())
