@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penrose_ray.cli.app import app
-from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.draft import task_from
 from penrose_ray.policy import load_policy
 from penrose_ray.settings import load_settings
 
+if TYPE_CHECKING:
+    from penrose_ray.crypto.keyfile import DesignKeys
+
 ROOT = Path(__file__).parents[1]
+GIT = shutil.which("git") or "git"
 TRACKED = subprocess.run(
-    ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+    [GIT, "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
 )
 DOCUMENTS = sorted({name for name in TRACKED.stdout.splitlines() if name.endswith(".md")})
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
