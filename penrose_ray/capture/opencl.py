@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["OpenCLSource", "opencl_counters", "pick_device", "profiled_queue"]
 
 DURATION, QUEUE_DELAY, WORK_RATE = range(3)
-_EVENT = 6
+_EVENT = 7
 """Position of the profiling event in a pending launch."""
 _MOST_QUEUES = 1024
-_GROUPS_TIMES_LOCAL = 2
-"""Position of pyopencl's `g_times_l` flag behind the local size."""
 
 
 class _Launch(NamedTuple):
@@ -45,6 +43,8 @@ class _Launch(NamedTuple):
     place: int
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
+    in_groups: bool
+    """The global size counts work-groups."""
     gap: bool
     event: Any
     columns: tuple[int, ...]
@@ -129,59 +129,71 @@ class OpenCLSource:
 
     def _install(self) -> None:
         modules = _modules()
-        original: Callable[..., Any] = modules[0].enqueue_nd_range_kernel
-        record = self._record
+        self._original = modules[0].enqueue_nd_range_kernel
+        self._hook = self._hooked(modules[0].enqueue_nd_range_kernel)
+        for module in modules:
+            module.enqueue_nd_range_kernel = self._hook
+
+    def _hooked(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The enqueue function that notes launches: what it costs, every launch of the program pays."""
+        lock, tally, pending, queues = self._lock, self._tally, self._pending, self._queues
+        append, name_ids, capacity, unasked = pending.append, self._name_ids, self._capacity, self._unasked
 
         def enqueue(
-            queue: object, kernel: object, size: object, local: object = None, *rest: object, **named: object
-        ) -> object:
-            event = original(queue, kernel, size, local, *rest, **named)
-            if self._active:
-                if named or len(rest) > _GROUPS_TIMES_LOCAL:
-                    size = _work_items(size, local, rest, named)
-                record(queue, kernel, size, local, event)
+            queue: Any,  # noqa: ANN401 - pyopencl's objects
+            kernel: Any,  # noqa: ANN401
+            size: Any,  # noqa: ANN401
+            local: Any = None,  # noqa: ANN401
+            offset: Any = None,  # noqa: ANN401
+            wait_for: Any = None,  # noqa: ANN401
+            g_times_l: Any = False,  # noqa: ANN401, FBT002
+            allow_empty_ndrange: Any = False,  # noqa: ANN401, FBT002
+        ) -> Any:  # noqa: ANN401
+            event = original(queue, kernel, size, local, offset, wait_for, g_times_l, allow_empty_ndrange)
+            if not self._active:
+                return event
+            try:
+                name_id = name_ids[kernel.penrose_name]
+            except (AttributeError, KeyError):
+                name_id = self._learn(kernel)
+            with lock:
+                seq = tally.seen
+                tally.seen = seq + 1
+                if len(pending) >= capacity:
+                    self._drop(1)
+                    return event
+                place = queues.get(queue)
+                if place is None:
+                    place = self._place(queue)
+                columns = self._armed_columns(seq) if seq >= self._armed.next else unasked
+                append(
+                    (
+                        seq,
+                        name_id,
+                        place,
+                        size,
+                        local,
+                        g_times_l,
+                        self._gap,
+                        event if columns else None,
+                        columns,
+                    )
+                )
+                self._gap = False
             return event
 
-        self._original, self._hook = original, enqueue
-        for module in modules:
-            module.enqueue_nd_range_kernel = enqueue
+        return enqueue
 
-    def _record(self, queue: Any, kernel: Any, global_size: Any, local_size: Any, event: Any) -> None:  # noqa: ANN401 - pyopencl is untyped
-        """The hot path: what it costs, every launch of the program pays."""
-        try:
-            name = kernel.penrose_name
-        except AttributeError:
-            name = kernel.penrose_name = kernel.function_name
+    def _learn(self, kernel: Any) -> int:  # noqa: ANN401 - a pyopencl kernel
+        name = kernel.penrose_name = kernel.function_name
         with self._lock:
-            tally = self._tally
-            seq = tally.seen
-            tally.seen = seq + 1
-            if len(self._pending) >= self._capacity:
-                self._drop(1)
-                return
-            name_id = self._name_ids.get(name)
-            if name_id is None:
-                name_id = self._name_ids[name] = len(self.names)
+            known = self._name_ids.setdefault(name, len(self.names))
+            if known == len(self.names):
                 self.names.append(name)
-            place = self._queues.get(queue)
-            if place is None:
-                place = self._place(queue)
-            columns: tuple[int, ...] = self._unasked
-            if seq >= self._armed.next:
-                columns = tuple({column for _, each in self._armed.take(seq + 1) for column in each})
-            self._pending.append(
-                (
-                    seq,
-                    name_id,
-                    place,
-                    tuple(global_size),
-                    local_size and tuple(local_size),
-                    self._gap,
-                    event if columns else None,
-                    columns,
-                )
-            )
-            self._gap = False
+            return known
+
+    def _armed_columns(self, seq: int) -> tuple[int, ...]:
+        return tuple({column for _, columns in self._armed.take(seq + 1) for column in columns})
 
     def _drop(self, launches: int) -> None:
         self._tally.dropped += launches
@@ -224,9 +236,9 @@ class OpenCLSource:
         return bool(launch[_EVENT].command_execution_status <= 0)
 
     def _batch(self, taken: list[tuple[Any, ...]]) -> EventBatch:
-        seqs, name_ids, places, sizes, locals_, gaps, events, _ = zip(*taken, strict=True)
+        seqs, name_ids, places, sizes, locals_, in_groups, gaps, events, _ = zip(*taken, strict=True)
         place = np.array(self._places, dtype=np.uint32)[list(places)]
-        shape = _shapes(sizes, locals_)
+        shape = _shapes(sizes, locals_, in_groups)
         counters = np.full((len(taken), len(self.counters)), np.nan)
         times = np.zeros((len(taken), 2), dtype=np.int64)
         for row, event in enumerate(events):
@@ -264,7 +276,8 @@ class OpenCLSource:
             self._tally.bad_timestamps += 1
             return
         duration = end - start
-        rate = math.prod(launch.global_size) * 1000 / duration if duration else math.nan
+        grid, block = _shape(launch.global_size, launch.local_size, launch.in_groups)
+        rate = math.prod(grid) * math.prod(block) * 1000 / duration if duration else math.nan
         values = (duration, start - queued, rate)
         for column in launch.columns:
             counters[column] = values[column]
@@ -305,26 +318,25 @@ def _modules() -> tuple[Any, Any]:
     return cl._cl, cl  # noqa: SLF001 - see above
 
 
-def _work_items(global_size: Any, local_size: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> Any:  # noqa: ANN401 - pyopencl is untyped
-    """The global size in work-items, also where pyopencl was given it in groups."""
-    in_groups = named.get(
-        "g_times_l", rest[_GROUPS_TIMES_LOCAL] if len(rest) > _GROUPS_TIMES_LOCAL else False
-    )
-    if not in_groups or local_size is None:
-        return global_size
-    return tuple(groups * items for groups, items in zip(global_size, local_size, strict=True))
-
-
-def _shapes(sizes: Sequence[Any], locals_: Sequence[Any]) -> NDArray[np.uint32]:
+def _shapes(sizes: Sequence[Any], locals_: Sequence[Any], in_groups: Sequence[bool]) -> NDArray[np.uint32]:
     """Grid and block of each launch, shape (n, 2, 3); few distinct ones, so each is worked out once."""
-    known: dict[tuple[Any, Any], int] = {}
-    rows = [known.setdefault(pair, len(known)) for pair in zip(sizes, locals_, strict=True)]
-    table = np.array([_shape(size, local) for size, local in known], dtype=np.uint32)
+    known: dict[Any, int] = {}
+    keys = zip(sizes, locals_, in_groups, strict=True)
+    try:
+        rows = [known.setdefault(key, len(known)) for key in keys]
+    except TypeError:  # sizes may be lists
+        keys = zip(map(tuple, sizes), (local and tuple(local) for local in locals_), in_groups, strict=True)
+        known = {}
+        rows = [known.setdefault(key, len(known)) for key in keys]
+    table = np.array([_shape(*key) for key in known], dtype=np.uint32)
     return table[rows]
 
 
-def _shape(size: tuple[int, ...], local: tuple[int, ...] | None) -> list[list[int]]:
+def _shape(size: tuple[int, ...], local: tuple[int, ...] | None, in_groups: bool) -> list[list[int]]:  # noqa: FBT001 - a column
     """Grid and block; an unknown local size counts as 1, so that grid x block stays the work-items."""
-    items = [*size, 1, 1][:3]
+    grid = [*size, 1, 1][:3]
     block = [1, 1, 1] if local is None else [*local, 1, 1][:3]
-    return [[-(-item // width) for item, width in zip(items, block, strict=True)], block]
+    return [
+        grid if in_groups else [-(-item // width) for item, width in zip(grid, block, strict=True)],
+        block,
+    ]

@@ -146,8 +146,8 @@ class QueuedSource(ABC):
     def _stop(self) -> None:
         """End recording; called once for each `_start`."""
 
-    def _pull(self) -> None:  # noqa: B027 - sources whose back end pushes by itself need none
-        """Push what was recorded since the last call onto `queue`."""
+    def _pull(self, wanted: int) -> None:  # noqa: B027 - sources whose back end pushes by itself need none
+        """Push what was recorded since the last call onto `queue`; `wanted` launches are enough for now."""
 
     def name_id(self, name: str) -> int:
         """The name's id, a new one when it is new."""
@@ -186,7 +186,7 @@ class QueuedSource(ABC):
     def poll(self, max_events: int) -> EventBatch:
         """At most `max_events` launches that were recorded."""
         if self._active:
-            self._pull()
+            self._pull(max_events)
         batch = self.queue.take(max_events)
         if not len(batch):
             return batch
@@ -204,7 +204,7 @@ class QueuedSource(ABC):
     def stop(self) -> None:
         """End recording; what waits can still be polled, then the source is exhausted."""
         if self._active:
-            self._pull()
+            self._pull(DEFAULT_CAPACITY)
             self._active = False
             self._stop()
         self._stopped = True

@@ -136,17 +136,22 @@ class RingSource(QueuedSource):
             if path not in self._processes and path not in self._refused:
                 self._open_ring(path)
 
-    def _pull(self) -> None:
+    def _pull(self, wanted: int) -> None:
+        """Read the rings in turn until enough is there, so that no busy process keeps the others out."""
         self._find_rings()
-        for path, process in list(self._processes.items()):
-            finished = process.file.finished
-            self._read(process)
-            self._release(process, everything=finished)
-            if finished and not len(process.held):
+        for path in list(self._processes):
+            if len(self.queue) >= wanted:
+                return
+            process = self._processes.pop(path)
+            if self._read(process, wanted):
+                self._release(process, everything=False)
+            elif process.file.finished and not self._read(process, wanted):
+                self._release(process, everything=True)
                 self._account_losses(process, process.file.dropped - process.dropped)
                 process.file.close()
                 path.unlink(missing_ok=True)
-                del self._processes[path]
+                continue
+            self._processes[path] = process
 
     def _open_ring(self, path: Path) -> None:
         try:
@@ -159,13 +164,21 @@ class RingSource(QueuedSource):
         self._processes[path] = process
         self._arm_process(process)
 
-    def _read(self, process: _Process) -> None:
-        records = process.file.take(self._capacity)
+    def _read(self, process: _Process, most: int) -> int:
+        """Take new records over; returns how many there were."""
+        records = process.file.take(most)
+        if not len(records):
+            return 0
         self._map_names(process)
-        process.held = np.concatenate([process.held, records[records["record_kind"] == ring.LAUNCH]])
-        times = records[records["record_kind"] == ring.TIMES]
-        if not len(times):
-            return
+        are_times = records["record_kind"] == ring.TIMES
+        times = records[are_times]
+        launches = records[~are_times] if len(times) else records
+        process.held = np.concatenate([process.held, launches]) if len(process.held) else launches
+        if len(times):
+            self._apply_times(process, times)
+        return len(records)
+
+    def _apply_times(self, process: _Process, times: NDArray[Any]) -> None:
         places = np.searchsorted(process.held["launch"], times["launch"])
         inside = places < len(process.held)
         places, times = places[inside], times[inside]
