@@ -15,13 +15,12 @@ from penrose_ray.analyse.cells import axis_of, places, set_with, values
 from penrose_ray.analyse.fleet import per_class
 from penrose_ray.analyse.frames import KIND_COUNTER, counter_set_of
 from penrose_ray.analyse.intervals import weighted_share, wilson
+from penrose_ray.analyse.kernel_names import KINDS
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS, Axis, Counter, CounterSet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-KINDS = ("gemm", "conv", "attention", "elementwise", "reduction", "copy", "collective", "other")
 
 
 def kind_duration_set(source: str, vendor: str, *, low_ns: float = 1e3, high_ns: float = 1e9) -> CounterSet:
