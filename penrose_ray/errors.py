@@ -129,6 +129,13 @@ class CapacityError(PenroseError):
     exit_code = 35
 
 
+class ShareError(PenroseError):
+    """A share of a threshold decryption is wrong, or too few are there."""
+
+    code = "key-share"
+    exit_code = 36
+
+
 class TransportError(PenroseError):
     """The gateway cannot be reached or refused a report."""
 

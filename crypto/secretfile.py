@@ -1,0 +1,122 @@
+"""Files that hold a secret: versioned, protected, whole or not there, readable by their owner only.
+
+Layout: magic; kind, version and protection, a byte each; and what the protection makes of the body.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penrose_ray.crypto.wrapping import Passphrase, Plain
+from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError
+
+if TYPE_CHECKING:
+    from penrose_ray.crypto.wrapping import Wrapping
+
+VERSION: Final = 1
+DESIGN_KEYS: Final = 1
+KEY_SHARE: Final = 2
+"""Kinds of secret."""
+
+_MAGIC: Final = b"penrose secret\n"
+_HEADER_BYTES: Final = len(_MAGIC) + 3
+_NAMES: Final = {DESIGN_KEYS: "the keys of a design server", KEY_SHARE: "a key share"}
+RESTORE: Final = "Restore it from its backup."
+
+
+def write_secret(
+    path: Path | str, kind: int, body: bytes, *, passphrase: bytes | None, token: Wrapping | None
+) -> None:
+    """Write a new file, readable by its owner only from the first byte on.
+
+    `token` takes the place of a passphrase; with neither, the file's mode is all its protection.
+
+    Raises:
+        ConfigError: the file exists; secrets are never overwritten.
+    """
+    wrapping = token or (Plain() if passphrase is None else Passphrase(passphrase))
+    header = _MAGIC + bytes([kind, VERSION, wrapping.code])
+    _write_new(Path(path), header + wrapping.wrap(body, header))
+
+
+def read_secret(path: Path | str, kind: int, *, passphrase: bytes | None, token: Wrapping | None) -> bytes:
+    """The body of a file of that kind.
+
+    Raises:
+        KeyMissingError: there is no such file.
+        KeyPermissionError: others than its owner can read or write it.
+        KeyFormatError: damaged, of another kind or version, or it does not open with what was given.
+    """
+    raw = _read_private(Path(path))
+    if len(raw) < _HEADER_BYTES or not raw.startswith(_MAGIC):
+        raise KeyFormatError(f"{path} is not a file of penrose-ray's secrets, or damaged.", remedy=RESTORE)
+    found, version, code = raw[len(_MAGIC) : _HEADER_BYTES]
+    if version != VERSION:
+        raise KeyFormatError(
+            f"{path} is of version {version}; this program reads version {VERSION}.",
+            remedy="Use the version of penrose-ray that wrote it.",
+        )
+    if found != kind:
+        raise KeyFormatError(
+            f"{path} holds {_NAMES.get(found, 'something else')}, not {_NAMES[kind]}.",
+            remedy="Give the right file.",
+        )
+    return _wrapping(path, code, passphrase, token).unwrap(raw[_HEADER_BYTES:], raw[:_HEADER_BYTES])
+
+
+def _wrapping(path: Path | str, code: int, passphrase: bytes | None, token: Wrapping | None) -> Wrapping:
+    if code == Plain.code:
+        return Plain()
+    if code == Passphrase.code and passphrase is not None:
+        return Passphrase(passphrase)
+    if token is not None and code == token.code:
+        return token
+    need = "a passphrase" if code == Passphrase.code else "the token that wrapped it"
+    raise KeyFormatError(f"{path} opens only with {need}.", remedy=f"Give {need}.")
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{path} exists, and a file with secrets is never overwritten.",
+            remedy="Give another path, or move the old file away.",
+        ) from error
+    finally:
+        temporary.unlink()
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_private(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise KeyPermissionError(
+                    f"{path} has mode {mode:04o}: others than its owner can reach this secret.",
+                    remedy=f"Run: chmod 600 {path}",
+                )
+            return file.read()
+    except FileNotFoundError as error:
+        raise KeyMissingError(
+            f"There is no file {path}.", remedy=f"Make new keys with: penrose keys new {path}"
+        ) from error
