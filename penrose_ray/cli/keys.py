@@ -34,6 +34,25 @@ def new(path: FileArgument, passphrase_variable: VariableOption = "", bits: int 
     typer.echo(paillier.public_key.fingerprint)
 
 
+@app.command("rotate")
+def rotate(
+    old: Annotated[Path, typer.Argument(help="The key file in use; it is kept.")],
+    new_path: Annotated[Path, typer.Argument(metavar="NEW", help="The key file to make.")],
+    passphrase_variable: VariableOption = "",
+) -> None:
+    """Make a new Paillier key under the same signing key, so that clients keep their pinned signer.
+
+    Example: penrose keys rotate design_server.key design_server-2.key
+
+    A rotated key is a new task: sign the draft again. Keep the old file until its last batch is opened.
+    """
+    signing = load_keys(old, passphrase_variable).signing
+    paillier = PrivateKey.generate(progress=say)
+    write_keys(new_path, DesignKeys(paillier, signing), passphrase=_passphrase(passphrase_variable))
+    say(f"{new_path} written; sign a new task with it and keep {old} until its last batch is opened")
+    typer.echo(paillier.public_key.fingerprint)
+
+
 @app.command("show")
 def show(
     path: FileArgument, passphrase_variable: VariableOption = "", form: FormatOption = Format.TABLE
@@ -42,7 +61,7 @@ def show(
 
     Example: penrose keys show design_server.key --format json
     """
-    keys = read_keys(path, passphrase=_passphrase(passphrase_variable))
+    keys = load_keys(path, passphrase_variable)
     row = {
         "bits": keys.paillier.public_key.bits,
         "fingerprint": keys.paillier.public_key.fingerprint,
@@ -58,7 +77,12 @@ def fingerprint(path: FileArgument, passphrase_variable: VariableOption = "") ->
 
     Example: penrose keys fingerprint design_server.key
     """
-    typer.echo(read_keys(path, passphrase=_passphrase(passphrase_variable)).paillier.public_key.fingerprint)
+    typer.echo(load_keys(path, passphrase_variable).paillier.public_key.fingerprint)
+
+
+def load_keys(path: Path, passphrase_variable: str) -> DesignKeys:
+    """Read a key file with the passphrase of an environment variable, or without one."""
+    return read_keys(path, passphrase=_passphrase(passphrase_variable))
 
 
 def _passphrase(variable: str) -> bytes | None:

@@ -8,15 +8,15 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from e2e import fleet
 
 from penrose_ray import __version__
-from penrose_ray.cli import app
 from penrose_ray.crypto.keyfile import write_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
     from penrose_ray.crypto.keyfile import DesignKeys
 
@@ -25,26 +25,11 @@ if TYPE_CHECKING:
 SAMPLE = Path(__file__).parents[2] / "penrose_ray" / "capture" / "samples" / "sort.json.gz"
 
 
-def penrose(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.argv", ["penrose", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    captured = capsys.readouterr()
-    return int(ended.value.code or 0), captured.out, captured.err
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    return lambda *arguments: penrose(monkeypatch, capsys, *map(str, arguments))
-
-
 def test_version_and_help(call: Call) -> None:
     assert call("version") == (0, f"{__version__}\n", "")
     code, out, _ = call("--help")
     assert code == 0
-    for command in ("run", "inspect", "classify", "keys"):
+    for command in ("run", "inspect", "classify", "keys", "task"):
         assert command in out
 
 

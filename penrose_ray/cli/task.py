@@ -1,0 +1,143 @@
+"""`penrose task`: drafts, signed tasks, and what an owner's policy says to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penrose_ray.cli.keys import VariableOption, load_keys
+from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.draft import task_from
+from penrose_ray.errors import ConfigError, TaskError
+from penrose_ray.policy import load_policy
+from penrose_ray.settings import TomlFile
+from penrose_ray.task import SignedTask, Task, sign, verify
+
+app = typer.Typer(no_args_is_help=True, help="Draft, sign and read tasks.")
+_LARGEST_TASK_BYTES = 1 << 20
+
+DRAFT = """\
+# A task's draft: `penrose task sign THIS --keys KEYFILE --out NAME.task` makes the task that clients get.
+# Every value here is part of the task's id: a change is a new task.
+
+[task]
+name = "fleet"
+demo = false
+sampling_interval = 10_000      # S: one launch in S is measured
+snippet_launches = 10_000       # L: launches of a snippet
+samples_per_histogram = 10_000  # H
+min_samples = 100               # a smaller histogram is carried over once, then dropped
+min_contributors = 200          # k: honest contributors in every sum that is opened
+reports_per_class = 1           # r: reports of a client a class, counter set and batch
+tokens_per_day = 32             # c: tokens of a client
+hostile_clients = 10            # m: enrolled clients assumed hostile
+cover_rate = 0.1                # q: share of cover reports
+rotation_s = 3600
+batch_s = 86_400
+
+[[task.counters]]
+name = "duration"
+unit = "ns"
+source = "cupti"
+vendors = ["nvidia"]
+scale = "log"
+low = 100.0
+high = 1e9
+"""
+
+
+@app.command("new")
+def new(path: Annotated[Path, typer.Argument(help="The draft to write.")]) -> None:
+    """Write a commented draft with the values of a fleet.
+
+    Example: penrose task new fleet.toml
+    """
+    try:
+        with path.open("x") as file:
+            file.write(DRAFT)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{path} exists.", remedy="Choose another name; drafts are not overwritten."
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}.", remedy="Choose another place.") from error
+    say(f"{path} written; edit it, then sign it")
+
+
+@app.command("sign")
+def sign_draft(
+    draft: Annotated[Path, typer.Argument(help="A TOML file with a [task] table.")],
+    keys: Annotated[Path, typer.Option("--keys", help="The design server's key file.")],
+    out: Annotated[Path, typer.Option("--out", help="The signed task to write.")],
+    passphrase_variable: VariableOption = "",
+) -> None:
+    """Check a draft, sign it with the design server's key and print the task's id.
+
+    Example: penrose task sign fleet.toml --keys design_server.key --out fleet.task
+    """
+    secrets = load_keys(keys, passphrase_variable)
+    task = task_from(TomlFile(draft), secrets.paillier.public_key)
+    out.write_bytes(sign(task, secrets.signing).encode())
+    say(f"{out} written; a change of the draft or of the key is a new task")
+    typer.echo(task.task_id.hex())
+
+
+@app.command("show")
+def show(
+    path: Annotated[Path, typer.Argument(help="A signed task.")],
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="Check it against this policy.toml.")
+    ] = None,
+    signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Verify a signed task and print what it asks for.
+
+    Example: penrose task show fleet.task --policy policy.toml
+
+    Exit code 13 when the signature or the signer is wrong, 14 when the policy refuses the task.
+    """
+    raw = _read(path)
+    task = verify(raw, trusted_signer=_pinned(signer))
+    signed = msgspec.msgpack.decode(raw, type=SignedTask)
+    fields = _fields(task, signed.signer.hex())
+    if form is Format.JSON:
+        print_rows([fields], tuple(fields), form, "")
+    else:
+        print_rows(
+            [{"field": name, "value": str(value)} for name, value in fields.items()],
+            ("field", "value"),
+            form,
+            str(path),
+        )
+    if policy is not None:
+        load_policy(policy).check(task)
+        say(f"{policy} allows this task")
+
+
+def _fields(task: Task, signer: str) -> dict[str, object]:
+    """The task as plain values, its id, signer and key first."""
+    plain = msgspec.to_builtins(task, builtin_types=(bytes,))
+    del plain["public_key"]
+    plain["counter_sets"] = [each.name for each in task.counter_sets]
+    return {"task_id": task.task_id.hex(), "signer": signer, "key": task.key().fingerprint, **plain}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_TASK_BYTES)
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
+
+
+def _pinned(signer: str) -> bytes | None:
+    try:
+        return bytes.fromhex(signer) if signer else None
+    except ValueError as error:
+        raise ConfigError(
+            f"--signer {signer!r} is not hexadecimal.", remedy="Copy it from penrose keys show."
+        ) from error
