@@ -90,7 +90,8 @@ footer div{border-top:1px solid var(--rule);padding-top:1rem}
 @page{margin:16mm 14mm}
 @media print{body{font-size:10.5pt}header{padding-top:0}main,header,footer{max-width:none;padding:0}
 section{margin-top:1.6rem}.wide{overflow:visible}table{font-size:8.5pt}h2,h3{break-after:avoid}
-tr{break-inside:avoid}thead{display:table-header-group}figure svg{max-width:100%;max-height:22cm}
+tr{break-inside:avoid}thead{display:table-header-group;break-after:avoid}caption{break-after:avoid}
+figure{margin-top:.8rem}figure svg{max-width:100%;max-height:8.8cm}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """.replace("LIGHT", _variables(TOKENS)).replace("DARK", _variables(_DARK))
 

@@ -37,8 +37,9 @@ def inline(figure: Figure, *, name: str, alt: str) -> str:
     text = _DECIMALS.sub(r"\1", text)
     for token, colour in TOKENS.items():
         text = text.replace(colour, f"var(--{token})")
-    text = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1 ROLE>", text, count=1)
-    return text.replace("ROLE", f'role="img" aria-label="{escape(alt)}"', 1)
+    box = re.search(r'viewBox="[^"]*"', text)
+    spoken = f'{box[0] if box else ""} preserveAspectRatio="xMinYMid" role="img" aria-label="{escape(alt)}"'
+    return f"<svg {spoken}>{text[text.index('>') + 1 :]}"
 
 
 def _page_font(match: re.Match[str]) -> str:

@@ -88,6 +88,7 @@ def test_every_figure_has_an_alternative_text(make_release: Callable[..., Path],
     assert len(figures) == 6  # fleet, duration, DRAM, tensor, joint, kinds
     for attributes in figures:
         assert attributes["role"] == "img"
+        assert attributes["preserveaspectratio"] == "xMinYMid"
         assert len(attributes["aria-label"] or "") > 20
 
 
