@@ -9,7 +9,7 @@ import numpy as np
 from penrose_ray.analyse.canvas import canvas, nothing
 from penrose_ray.analyse.joint import QUADRANTS
 from penrose_ray.analyse.theme import ACCENT, CLASSES, INK, PAPER, QUIET, RULE, drawing
-from penrose_ray.analyse.wording import percent
+from penrose_ray.analyse.wording import percent, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +91,32 @@ def quadrant_bars(table: pd.DataFrame, *, most_rows: int = 16) -> Figure:
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(lambda number, _: f"{100 * number:.0f} %")
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=4, frameon=False, labelcolor=QUIET)
+        axes.set_title(title)
+    return figure
+
+
+def trend_lines(table: pd.DataFrame, *, title: str, unit: str, most_rows: int = len(CLASSES)) -> Figure:
+    """Medians over time with their intervals, a line a class, as `over_time.trend` makes them."""
+    if table.empty:
+        return nothing(title, "There is nothing to show.")
+    sizes = table.groupby("label")["samples"].sum().sort_values(ascending=False, kind="stable")
+    with drawing():
+        figure, axes = canvas(3.2)
+        for colour, label in zip(CLASSES, sizes.index[:most_rows], strict=False):
+            part = table[table["label"] == label]
+            time = part["batch_start"].dt.tz_localize(None).to_numpy()
+            axes.fill_between(time, part["p50_low"], part["p50_high"], color=colour, alpha=0.25, linewidth=0)
+            axes.plot(time, part["p50"], color=colour, linewidth=1.4, marker="o", markersize=3)
+            last = (time[-1], part["p50"].to_numpy()[-1])
+            axes.annotate(
+                str(label), last, xytext=(6, 0), textcoords="offset points", va="center", fontsize=8
+            )
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda number, _: quantity(number, unit))
+        axes.yaxis.set_minor_formatter(lambda *_: "")
+        figure.autofmt_xdate(rotation=0, ha="center")
+        axes.grid(visible=True)
+        axes.set_axisbelow(True)
         axes.set_title(title)
     return figure
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.patches import Rectangle
 
-from penrose_ray.analyse.charts import idle_map, interval_bars, quadrant_bars
+from penrose_ray.analyse.charts import idle_map, interval_bars, quadrant_bars, trend_lines
 from penrose_ray.analyse.idle import idle_by_hour
 from penrose_ray.analyse.joint import QUADRANTS
 
@@ -43,9 +43,26 @@ def test_idle_hours_are_written_in_their_cells() -> None:
     assert texts(figure)[-2:] == ["62", "10"]
 
 
+def test_medians_over_time_are_named_at_their_end() -> None:
+    days = pd.to_datetime(["2026-01-05", "2026-01-06"] * 2, utc=True).astype("datetime64[s, UTC]")
+    middle = [1e4, 2e4, 1e6, 1e6]
+    table = pd.DataFrame(
+        {"batch_start": days, "label": ["a", "a", "b", "b"], "samples": 10, "p50": middle, "p50_low": middle}
+    )
+    figure = trend_lines(table.assign(p50_high=table["p50"]), title="Duration", unit="ns")
+    (axes,) = figure.axes
+    assert sorted(each.get_text() for each in axes.texts) == ["a", "b"]
+    assert axes.get_yscale() == "log"
+    assert sorted(line.get_ydata()[-1] for line in axes.lines) == [2e4, 1e6]
+
+
 def test_nothing_to_show_says_so() -> None:
     empty = pd.DataFrame({"label": [], "share": [], "quadrant": []})
-    for figure in (interval_bars(empty, value="share", title="x"), quadrant_bars(empty)):
+    for figure in (
+        interval_bars(empty, value="share", title="x"),
+        quadrant_bars(empty),
+        trend_lines(empty, title="x", unit="ns"),
+    ):
         assert "There is nothing to show." in texts(figure)
     nothing = idle_by_hour(pd.DataFrame({"time": [], "busy": []}).astype({"busy": float}))
     assert "No hour was measured." in texts(idle_map(nothing))

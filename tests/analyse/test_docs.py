@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from penrose_ray.histogram import CounterSet
 
 TEXT = (Path(__file__).parents[2] / "docs" / "analysis.md").read_text(encoding="utf-8")
-MODULES = "accuracy|charts|drift|energy|figures|fleet|idle|joint|kinds|pooling|suspects|utilisation|what_if"
+MODULES = "|".join(
+    each.stem for each in Path(accuracy.__file__).parent.glob("*.py") if each.stem != "__init__"
+)
 
 
 def test_every_function_that_is_named_exists() -> None:
