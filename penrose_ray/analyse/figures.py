@@ -76,7 +76,7 @@ def _outer_edges(axis: Axis) -> NDArray[np.float64]:
 
 
 def _ridge(axes: Axes, axis: Axis, counts: NDArray[np.int64], base: int, *, colour: str) -> None:
-    heights = base + 0.8 * counts / counts.max()
+    heights = base + 0.8 * counts / max(int(counts.max()), 1)
     edges = _outer_edges(axis)
     axes.stairs(heights, edges, baseline=base, fill=True, color=colour, alpha=0.28, linewidth=0)
     axes.stairs(heights, edges, baseline=base, color=colour, linewidth=1.3)
@@ -201,7 +201,7 @@ def _cells(axes: Axes, grid: NDArray[np.int64], across: Axis, up: Axis) -> None:
     from matplotlib.patches import Rectangle  # noqa: PLC0415 - an extra
 
     wide, high = _outer_edges(across), _outer_edges(up)
-    strength = np.sqrt(grid / grid.max())
+    strength = np.sqrt(np.clip(grid, 0, None) / max(int(grid.max()), 1))
     for (column, row), opacity in np.ndenumerate(strength):
         if opacity:
             corner = (float(wide[column]), float(high[row]))

@@ -58,7 +58,9 @@ def percent(share: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """`37.2 to 38.8 %`, with a second decimal where the ends are closer than half a percent."""
+    """`37.2 to 38.8 %`, with two decimals where the ends are within half a percent; a dash for NaN."""
+    if math.isnan(low) or math.isnan(high):
+        return NOTHING
     decimals = 1 if high - low >= 0.005 else 2  # noqa: PLR2004 - half a percent
     return f"{100 * low:.{decimals}f} to {100 * high:.{decimals}f} %"
 

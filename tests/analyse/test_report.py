@@ -151,3 +151,35 @@ def test_not_a_release_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ReleaseFormatError):
         write_report(tmp_path / "none.parquet", tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_class_of_cover_reports_only_has_no_numbers_and_no_error(
+    make_task: Callable[..., Any],
+    opened: Callable[..., Any],
+    write_release: Callable[..., Path],
+    duration: CounterSet,
+    joint: CounterSet,
+    kinds: CounterSet,
+    tmp_path: Path,
+) -> None:
+    task, zero = make_task(duration, joint, kinds), np.zeros(128, np.int64)
+    some = [opened(each, np.arange(128), name=1) for each in (duration, joint, kinds)]
+    none = [opened(each, zero, name=2) for each in (duration, joint, kinds)]
+    for sums in (some + none, none):
+        text = written(write_release(task, sums), tmp_path)
+        assert Page(text).open == []
+        assert "nan" not in text.lower().replace("nano", "")
+
+
+def test_noise_below_zero_is_drawn(
+    make_task: Callable[..., Any],
+    opened: Callable[..., Any],
+    write_release: Callable[..., Path],
+    duration: CounterSet,
+    joint: CounterSet,
+    tmp_path: Path,
+) -> None:
+    noisy = np.rint(np.random.default_rng(15).normal(20, 40, 128)).astype(np.int64)
+    assert (noisy < 0).any()
+    sums = [opened(each, noisy, name=1) for each in (duration, joint)]
+    assert Page(written(write_release(make_task(duration, joint), sums), tmp_path)).open == []
