@@ -15,6 +15,7 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 EXPECTED = {
     "01_quick_start": ["3 classes"],
+    "02_coverage_planning": ["seen with 99.995%", "bin of 10 %: 654,567", "epsilon 2: 36,0"],
     "03_fleet_insight": ["planted 38%, inside: True", "planted 29%, inside: True", "0 suspects"],
     "04_privacy_and_error": [r"99\.[234]% of the bins within 1 %", "sigma = 28,197 samples"],
     "05_bring_your_own_traces": ["launches of"],
