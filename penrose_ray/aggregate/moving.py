@@ -71,10 +71,13 @@ class Moves:
             self._refuse_past(epoch)
             with core.journal.change() as change:
                 change.place(dict.fromkeys(buckets, SEALED))
+                change.note("seen_epoch", epoch)
             core.shard.handle(Placed(core.owned()))
 
-    def export(self, buckets: Collection[BucketId], *, epoch: int, after: int = 0) -> Snapshot:
-        """The next page of these sealed buckets.
+    def export(
+        self, buckets: Collection[BucketId], *, epoch: int, after: int = 0, most: int = _PAGE
+    ) -> Snapshot:
+        """The next page, of up to `most` reports, of these sealed buckets.
 
         Raises:
             StalePlacementError: one of them is not sealed.
@@ -85,8 +88,8 @@ class Moves:
             if any(states.get(bucket) != SEALED for bucket in buckets):
                 raise StalePlacementError("a bucket that is not sealed cannot be copied")
             numbered = core.journal.numbered(after=after, buckets=buckets)
-            page = list(itertools.islice(numbered, _PAGE))
-            following = page[-1][0] if len(page) == _PAGE else None
+            page = list(itertools.islice(numbered, most))
+            following = page[-1][0] if len(page) == most else None
             rows = tuple(row for _, row in page)
             return Snapshot(
                 epoch, frozenset(buckets), after, rows, following, tuple(core.journal.released().items())
@@ -112,14 +115,17 @@ class Moves:
                 change.place(dict.fromkeys(snapshot.buckets, INCOMING))
                 change.insert(snapshot.rows)
                 change.note("incoming_epoch", snapshot.epoch)
+                change.note("seen_epoch", snapshot.epoch)
                 change.note("incoming_after", _COMPLETE if snapshot.following is None else snapshot.following)
                 for batch, released_s in snapshot.released:
                     change.release(batch, released_s)
             core.shard.handle(*(BatchClosed(batch) for batch, _ in snapshot.released))
 
     def _refuse_past(self, epoch: int) -> None:
-        if epoch <= self._core.journal.epoch():
-            raise StalePlacementError(f"epoch {epoch} is over, {self._core.journal.epoch()} is settled")
+        """Attempts follow one another: a later one, or settling, ends an attempt."""
+        settled, seen = self._core.journal.epoch(), self._core.journal.number("seen_epoch")
+        if epoch <= settled or epoch < seen:
+            raise StalePlacementError(f"epoch {epoch} is over: {settled} is settled, {seen} has begun")
 
     def _is_repeat(self, snapshot: Snapshot) -> bool:
         journal = self._core.journal
@@ -142,10 +148,9 @@ class Moves:
         """
         core = self._core
         with core.mutex:
-            if placement.epoch < core.journal.epoch():
-                raise StalePlacementError(
-                    f"placement {placement.epoch} came after placement {core.journal.epoch()}"
-                )
+            seen = core.journal.number("seen_epoch")
+            if placement.epoch < seen:
+                raise StalePlacementError(f"placement {placement.epoch} came late: {seen} has begun")
             states = core.journal.buckets()
             gained = {bucket for bucket in placement.buckets if states.get(bucket) == INCOMING}
             dropped = {bucket for bucket in states if bucket not in placement.buckets}
@@ -185,4 +190,5 @@ class Moves:
             change.delete_buckets(dropped)
             change.place(dict.fromkeys(placement.buckets, OWNED) | dict.fromkeys(dropped))
             change.note("epoch", placement.epoch)
+            change.note("seen_epoch", placement.epoch)
         return touched

@@ -279,8 +279,8 @@ class Directory:
         return self._next()
 
     def _interrupted(self) -> list[Instruction]:
-        """Before the table is stored: back to the old one. Afterwards only settling can follow."""
-        if self._phase not in (Phase.INTENDING, Phase.SEALING, Phase.COPYING):
+        """Between the stored intent and the stored table: back to the old one; its epoch is on disk."""
+        if self._phase not in (Phase.SEALING, Phase.COPYING):
             return []
         move = self._need_move()
         self._wanted = None

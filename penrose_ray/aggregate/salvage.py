@@ -1,9 +1,10 @@
-"""Save what is whole of a damaged journal: python -m penrose_ray.aggregate.salvage FILE.
+"""Save what is whole of a damaged journal: python -m penrose_ray.aggregate.salvage FILE [TASK_ID].
 
-Rows are fetched one by one and checked; those that cannot be read are named and left behind. Sums are added
-up anew from the rows when the shard opens, so they hold exactly the reports that were saved; sums whose rows
-were deleted after their release, or half deleted, are kept as they are. The damaged file stays as
-FILE.damaged.
+Rows are taken from the pages themselves, each by its CRC, so a damaged tree or header costs nothing; those
+that cannot be read are named and left behind. Sums are added up anew from the rows when the shard opens, so
+they hold exactly the reports that were saved: a lost report may come again and counts once. Sums of released
+batches without rows, which nothing joins any more, are kept as they are. The damaged file stays as
+FILE.damaged. TASK_ID (hexadecimal) is needed where the page that says it is lost.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from penrose_ray.aggregate.arrival import SumKey
-from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
+from penrose_ray.aggregate.leaf_pages import rows_on
+from penrose_ray.aggregate.rows import SUM_COLUMNS, DamagedRowError, row_from, sum_from
+from penrose_ray.aggregate.schema import PAGE_BYTES
 from penrose_ray.aggregate.store import Journal
 from penrose_ray.errors import JournalError, PenroseError
 from penrose_ray.types import BatchId, BucketId, ClassId, TaskId
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.rows import SumRecord
 
 _GROUP: Final = 1000
-_UNREADABLE: Final = (sqlite3.DatabaseError, DamagedRowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Salvage:
     damaged: Path
     kept: int
     lost: tuple[str, ...]
-    """Ids of lost reports in hexadecimal digits; `row N` where even the id is gone."""
+    """Ids of lost reports in hexadecimal digits, as far as the index of ids can still be read."""
     lost_sums: int
 
     def __str__(self) -> str:
@@ -50,20 +52,21 @@ class Salvage:
         return "\n".join([*lines, *(f"lost: {each}" for each in self.lost)])
 
 
-def salvage(path: Path) -> Salvage:
+def salvage(path: Path, task_id: TaskId | None = None) -> Salvage:
     """Replace a damaged journal by one with everything that can be read.
 
     Raises:
-        JournalError: not even the task of the journal can be read, or there is no room for a copy.
+        JournalError: nothing can be read, or there is no room for a copy.
     """
     aside, fresh = path.with_name(f"{path.name}.damaged"), path.with_name(f"{path.name}.saved")
     fresh.unlink(missing_ok=True)
-    lost: list[str] = []
     with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as old:
-        task_id = _task_id(old, path)
-        journal = Journal(fresh, task_id)
+        with suppress(sqlite3.DatabaseError):
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        journal = Journal(fresh, task_id or _task_id(old, path))
         try:
-            kept = _copy_rows(old, journal, lost)
+            saved = _copy_rows(path, journal, purging=_number(old, "purging") - 1)
+            lost = tuple(sorted(_ids(old) - saved))
             lost_sums = _copy_rest(old, journal)
         finally:
             journal.close()
@@ -75,7 +78,7 @@ def salvage(path: Path) -> Salvage:
     handle = os.open(path.parent, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-    return Salvage(path, aside, kept, tuple(lost), lost_sums)
+    return Salvage(path, aside, len(saved), lost, lost_sums)
 
 
 def _task_id(old: sqlite3.Connection, path: Path) -> TaskId:
@@ -83,56 +86,47 @@ def _task_id(old: sqlite3.Connection, path: Path) -> TaskId:
         return TaskId(bytes(old.execute("SELECT value FROM about WHERE name = 'task_id'").fetchone()[0]))
     except (sqlite3.DatabaseError, TypeError) as error:
         raise JournalError(
-            f"Nothing of {path} can be read: {error}.", remedy="Restore the file from a backup."
+            f"The task of {path} cannot be read: {error}.",
+            remedy="Give the task's id as second argument, or restore the file from a backup.",
         ) from error
 
 
-def _copy_rows(old: sqlite3.Connection, journal: Journal, lost: list[str]) -> int:
-    kept = 0
-    group: list[Row] = []
-    for row in _readable(old, lost):
-        group.append(row)
-        if len(group) == _GROUP:
-            journal.record(group)
-            kept, group = kept + len(group), []
-    journal.record(group)
-    return kept + len(group)
-
-
-def _readable(old: sqlite3.Connection, lost: list[str]) -> Iterator[Row]:
-    """Rows that can be read; the ids of the others go to `lost`."""
-    ids = _ids(old)
-    purging = _number(old, "purging") - 1
-    for arrival in _arrivals(old, ids):
-        try:
-            values = old.execute(
-                f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE arrival = ?", (arrival,)
+def _copy_rows(path: Path, journal: Journal, *, purging: int) -> set[str]:
+    """Copy the rows of whole pages, but those of a batch that was being deleted; the ids copied."""
+    places: list[tuple[int, int]] = []
+    saved: set[str] = set()
+    with path.open("rb") as file:
+        for number, page in enumerate(iter(lambda: file.read(PAGE_BYTES), b"")):
+            places += [(arrival, number) for arrival, row in _whole(page) if row.key.batch != purging]
+        places.sort()
+        for start in range(0, len(places), _GROUP):
+            wanted = places[start : start + _GROUP]
+            rows = dict(
+                each for page in _pages(file, {number for _, number in wanted}) for each in _whole(page)
             )
-            found = values.fetchone()
-            if found is None and arrival not in ids:
-                continue
-            row = row_from(found or (arrival,))
-            if row.key.batch != purging:
-                yield row
-        except _UNREADABLE:
-            lost.append(ids.get(arrival, f"row {arrival}"))
+            group = [rows[arrival] for arrival, _ in wanted]
+            journal.record(group)
+            saved.update(row.arrival.report_id.hex() for row in group)
+    return saved
 
 
-def _ids(old: sqlite3.Connection) -> dict[int, str]:
-    """Arrival numbers and ids from the index, which lies on pages of its own; as far as it can be read."""
-    ids: dict[int, str] = {}
-    with suppress(sqlite3.DatabaseError):
-        sql = "SELECT arrival, report_id FROM partial_histograms INDEXED BY partial_histograms_by_id"
-        for arrival, report_id in old.execute(f"{sql} ORDER BY report_id"):
-            ids[arrival] = report_id.hex()
-    return ids
+def _pages(file: BinaryIO, numbers: set[int]) -> Iterator[bytes]:
+    for number in sorted(numbers):
+        file.seek(number * PAGE_BYTES)
+        yield file.read(PAGE_BYTES)
 
 
-def _arrivals(old: sqlite3.Connection, ids: dict[int, str]) -> range:
-    highest = max(max(ids, default=0), _number(old, "folded"))
-    with suppress(sqlite3.DatabaseError, TypeError):
-        highest = max(highest, old.execute("SELECT MAX(arrival) FROM partial_histograms").fetchone()[0])
-    return range(1, highest + 1)
+def _whole(page: bytes) -> Iterator[tuple[int, Row]]:
+    for values in rows_on(page):
+        with suppress(DamagedRowError):
+            row = row_from(values)
+            yield int(str(values[0])), row
+
+
+def _ids(old: sqlite3.Connection) -> set[str]:
+    """Ids from their index, which lies on pages of its own; as far as it can be read."""
+    sql = "SELECT report_id FROM partial_histograms INDEXED BY partial_histograms_by_id ORDER BY report_id"
+    return {report_id.hex() for (report_id,) in _all(old, sql)}
 
 
 def _number(old: sqlite3.Connection, name: str) -> int:
@@ -143,10 +137,11 @@ def _number(old: sqlite3.Connection, name: str) -> int:
 
 def _copy_rest(old: sqlite3.Connection, journal: Journal) -> int:
     """Releases, placements, rates, archive places, and sums without rows; how many sums were lost."""
-    with_rows = journal.batches_with_rows()
+    released = dict(_all(old, "SELECT batch, released_s FROM released_batches"))
+    alone = released.keys() - journal.batches_with_rows()
     lost = 0
     with journal.change() as change:
-        for batch, released_s in _all(old, "SELECT batch, released_s FROM released_batches"):
+        for batch, released_s in released.items():
             change.release(BatchId(batch), released_s)
         for batch, file, archived_s in _all(old, "SELECT batch, file, archived_s FROM archived"):
             change.archive(BatchId(batch), file, archived_s)
@@ -154,7 +149,7 @@ def _copy_rest(old: sqlite3.Connection, journal: Journal) -> int:
             {BucketId(bucket): state for bucket, state in _all(old, "SELECT bucket, state FROM buckets")}
         )
         for name, value in _all(
-            old, "SELECT name, value FROM about WHERE name LIKE 'incoming%' OR name = 'epoch'"
+            old, "SELECT name, value FROM about WHERE name LIKE 'incoming%' OR name LIKE '%epoch'"
         ):
             change.note(name, int(value))
         for class_id, *rest in _all(old, "SELECT class_id, counter_set, batch, halvings FROM thinned"):
@@ -164,9 +159,9 @@ def _copy_rest(old: sqlite3.Connection, journal: Journal) -> int:
             try:
                 record = sum_from(values)
             except DamagedRowError:
-                lost += values[2] not in with_rows
+                lost += values[2] in alone
                 continue
-            if record.key.batch not in with_rows:
+            if record.key.batch in alone:
                 kept.append(record)
         change.put_sums(kept)
         change.note("folded", 0)
@@ -179,13 +174,16 @@ def _all(old: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Salvage the journals named; the exit status is that of the first error."""
-    for argument in arguments:
-        try:
-            print(salvage(Path(argument)))  # noqa: T201 - a program's result
-        except PenroseError as error:
-            print(error, file=sys.stderr)  # noqa: T201 - a program's error
-            return error.exit_code
+    """Salvage FILE, of the task TASK_ID; the exit status is that of the error."""
+    try:
+        path, *task_id = arguments
+        print(salvage(Path(path), TaskId(bytes.fromhex(task_id[0])) if task_id else None))  # noqa: T201 - a result
+    except ValueError:
+        print(__doc__, file=sys.stderr)  # noqa: T201 - a program's usage
+        return 2
+    except PenroseError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a program's error
+        return error.exit_code
     return 0
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = 2
 _APPLICATION_ID: Final = 0x504E5231  # "PNR1"
-_PAGE_BYTES: Final = 16_384
+PAGE_BYTES: Final = 16_384
 
 _VERSION_1: Final = """
 CREATE TABLE partial_histograms (
@@ -74,7 +74,7 @@ def prepare(db: sqlite3.Connection, path: Path, task_id: TaskId) -> None:
     """
     fresh = db.execute("PRAGMA schema_version").fetchone()[0] == 0
     if fresh:
-        db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     elif db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise JournalError(

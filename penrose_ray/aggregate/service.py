@@ -100,6 +100,7 @@ class ShardService:
         self._inbox: deque[_Call] = deque()
         self._requests = itertools.count()
         self._outcomes: Counter[str] = Counter()
+        self._is_closed = False
         self.moves = Moves(self._core)
         self.regroup = Regroup(self._core)
         self.upkeep = Upkeep(self._core, archive, disk_mark_bytes=disk_mark_bytes)
@@ -240,12 +241,15 @@ class ShardService:
             )
 
     def close(self) -> None:
-        """Store the sums and close the journal; the service is of no use afterwards.
+        """Store the sums and close the journal, once; the service is of no use afterwards.
 
         Raises:
             JournalError: the sums could not be stored; they will be added up again at the next opening.
         """
         with self._core.mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
             try:
                 self.upkeep.checkpoint()
             finally:

@@ -151,7 +151,7 @@ class Shard:
         return tuple(self._story)
 
     def handle(self, *events: Event) -> list[Instruction]:
-        """Take events in order.
+        """Take events in order; a group begins when all of them are taken.
 
         Raises:
             ShardStateError: an event does not fit the phase.
@@ -161,8 +161,10 @@ class Shard:
             before = self._phase
             instructions += self._dispatch(event)
             self._story.append(f"{type(event).__name__}: {before.value} -> {self._phase.value}")
-            if self._validate:
-                self._check_invariants()
+        if self._phase is Phase.IDLE and self._queue:
+            instructions += self._begin()
+        if self._validate:
+            self._check_invariants()
         return instructions
 
     def _dispatch(self, event: Event) -> list[Instruction]:
@@ -225,12 +227,10 @@ class Shard:
         self._queue.extend(
             _Item(event.request, at, arrival, event.now_s) for at, arrival in enumerate(event.arrivals)
         )
-        return self._begin() if self._phase is Phase.IDLE else []
+        return []
 
     def _begin(self) -> list[Instruction]:
         """Take the next group from the queue, a repeated id staying behind."""
-        self._group = _Group()
-        self._phase = Phase.IDLE
         taken, left = self._group.waiting, deque[_Item]()
         replies: list[Instruction] = []
         while self._queue and len(taken) < self._group_limit:
@@ -247,7 +247,12 @@ class Shard:
         if not taken:
             return replies
         self._phase = Phase.LOOKING
+        self._story.append(f"a group of {len(taken)} begins")
         return [*replies, Look(tuple(taken))]
+
+    def _end_group(self) -> None:
+        self._group = _Group()
+        self._phase = Phase.IDLE
 
     def _found(self, known: frozenset[ReportId]) -> list[Instruction]:
         replies: list[Instruction] = []
@@ -264,7 +269,8 @@ class Shard:
                 continue
             rows.append(row)
         if not rows:
-            return replies + self._begin()
+            self._end_group()
+            return replies
         self._group.rows = tuple(rows)
         self._phase = Phase.CHECKING
         return [*replies, Check(self._group.rows)]
@@ -310,7 +316,8 @@ class Shard:
                 continue
             rows.append(row)
         if not rows:
-            return replies + self._begin()
+            self._end_group()
+            return replies
         self._group.rows = tuple(rows)
         self._phase = Phase.RECORDING
         return [*replies, Record(self._group.rows)]
@@ -321,13 +328,15 @@ class Shard:
         self._weights.update(row.key for row in rows)
         for row in rows:
             replies += self._answer(self._group.waiting[row.arrival.report_id], Outcome.ACCEPTED)
-        return [Add(rows), *replies, *self._begin()]
+        self._end_group()
+        return [Add(rows), *replies]
 
     def _failed(self, detail: str) -> list[Instruction]:
         replies: list[Instruction] = []
         for item in list(self._group.waiting.values()):
             replies += self._answer(item, Outcome.REFUSED_BUSY, detail)
-        return replies + self._begin()
+        self._end_group()
+        return replies
 
     def _answer(self, item: _Item, outcome: Outcome, detail: str = "") -> list[Instruction]:
         """Settle one report of the group."""

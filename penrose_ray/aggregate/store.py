@@ -49,6 +49,7 @@ class Journal:
         self, path: Path, task_id: TaskId, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
     ) -> None:
         self.path = path
+        self._is_whole = False
         self._lock = _lock(path)
         try:
             with self._typed_errors():
@@ -60,6 +61,7 @@ class Journal:
                 if self.number(_IN_USE):  # the last process did not close it
                     verify(self._db)
             self._note_in_use(1)
+            self._is_whole = True
         except BaseException:
             self.close()
             raise
@@ -209,7 +211,8 @@ class Journal:
         """Close the file and give it free; the last close folds the WAL into it."""
         if hasattr(self, "_db"):
             with contextlib.suppress(JournalError):  # then the next process checks every row
-                self._note_in_use(0)
+                if self._is_whole:
+                    self._note_in_use(0)
             self._db.close()
         os.close(self._lock)
 

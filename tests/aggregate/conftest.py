@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,14 @@ from penrose_ray.aggregate.arrival import Arrival, PartialSum
 from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import Slots, check_sum, pack, unpack
-from penrose_ray.histogram import Axis, Counter, CounterSet
+from penrose_ray.histogram import Axis, CounterSet
+from penrose_ray.histogram import Counter as Measured
 from penrose_ray.task import Task
 from penrose_ray.types import ClassId, ReportId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penrose_ray.crypto.keyfile import DesignKeys
 
 SAMPLES = 100
@@ -45,15 +49,19 @@ class Reports:
         number: int,
         *,
         name: str = "a",
+        in_class: str | None = None,
         counter_set: int = 0,
         hour: int = HOUR,
         blob: bytes | None = None,
     ) -> Arrival:
-        """Report `number` of class `name`; its samples lie in bin `number` modulo 128."""
+        """Report `number` of snippet `name`, in the class of that name or in another.
+
+        All its samples lie in bin `number` modulo 128.
+        """
         signature = hashlib.sha256(name.encode()).digest() * 2
         return Arrival(
             ReportId(hashlib.sha256(f"report {number}".encode()).digest()),
-            ClassId(hashlib.sha256(f"class {name}".encode()).digest()[:16]),
+            self.class_id(in_class or name),
             hashlib.sha256(signature).digest(),
             counter_set,
             hour,
@@ -65,6 +73,17 @@ class Reports:
         """Reports of these numbers."""
         return [self.one(number, name=name) for number in numbers]
 
+    def class_id(self, name: str) -> ClassId:
+        """The id of class `name`."""
+        return ClassId(hashlib.sha256(f"class {name}".encode()).digest()[:16])
+
+    def hits(self, totals: Iterable[PartialSum]) -> Counter[int]:
+        """How many reports each bin holds, over all these sums; bins without any are left out."""
+        hits: Counter[int] = Counter()
+        for total in totals:
+            hits.update({bin_: count for bin_, count in enumerate(self.opened(total)) if count})
+        return hits
+
     def opened(self, total: PartialSum) -> list[int]:
         """How many reports each bin holds, after the sum rule."""
         profile = self.task.profile()
@@ -75,7 +94,7 @@ class Reports:
 
 @pytest.fixture(scope="session")
 def task(design_keys: DesignKeys) -> Task:
-    duration = Counter("duration", "ns", "test", "none")
+    duration = Measured("duration", "ns", "test", "none")
     sets = tuple(CounterSet(name, (duration,), (Axis("log", 1e2, 1e9),)) for name in ("duration", "delay"))
     return Task(
         name="aggregate-tests",

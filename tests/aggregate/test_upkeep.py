@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penrose_ray.aggregate.archive import Archive
+from penrose_ray.aggregate.arrival import Outcome
+from penrose_ray.aggregate.service import ShardService
+from penrose_ray.aggregate.upkeep import CHECKPOINT_REPORTS
+from penrose_ray.errors import JournalError, JournalFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penrose_ray.clock import ManualClock
+    from penrose_ray.task import Task
+    from tests.aggregate.conftest import Reports
+
+HOUR_S = 3600
+DAY_S = 86_400
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "shard.journal"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(str(tmp_path / "cold"))
+
+
+@pytest.fixture
+def shard(path: Path, task: Task, clock: ManualClock, archive: Archive) -> Iterator[ShardService]:
+    with ShardService(path, task, clock, archive=archive, validate_states=True) as service:
+        yield service
+
+
+def released(shard: ShardService, reports: Reports) -> int:
+    """A released batch with reports 0 to 3 in two classes."""
+    shard.accept([*reports.some(range(3)), reports.one(3, name="b")])
+    (batch,) = shard.batches()
+    shard.close_batch(batch.batch)
+    return batch.batch
+
+
+def test_stored_sums_spare_adding_up(path: Path, task: Task, clock: ManualClock, reports: Reports) -> None:
+    shard = ShardService(path, task, clock)
+    shard.accept(reports.some(range(4)))
+    assert shard._core.journal.folded() == 0
+    shard.upkeep.checkpoint()
+    assert shard._core.journal.folded() == 4
+    shard.accept([reports.one(4)])
+    shard.close()
+    with ShardService(path, task, clock) as shard:
+        assert shard._core.journal.folded() == 5
+        assert len(shard._core.sums) == 0
+        (batch,) = shard.batches()
+        assert reports.hits(shard.sums(batch.batch)) == Counter(range(5))
+
+
+def test_sums_are_stored_after_many_reports_or_a_minute(
+    shard: ShardService, reports: Reports, clock: ManualClock
+) -> None:
+    shard.accept(reports.some(range(2)))
+    shard.upkeep.after(CHECKPOINT_REPORTS - 3)
+    assert shard._core.journal.folded() == 0
+    shard.upkeep.after(1)
+    assert shard._core.journal.folded() == 2
+    shard.accept(reports.some(range(2, 4)))
+    shard.upkeep.tick()
+    assert shard._core.journal.folded() == 2
+    clock.advance(60)
+    shard.upkeep.tick()
+    assert shard._core.journal.folded() == 4
+
+
+def test_a_disk_that_fills_up_stops_intake_and_nothing_else(shard: ShardService, reports: Reports) -> None:
+    shard.accept([reports.one(0)])
+    journal = shard._core.journal
+    pages = journal._db.execute("PRAGMA page_count").fetchone()[0]
+    journal._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JournalFullError):
+        shard.accept(reports.some(range(1, 60)))
+    (batch,) = shard.batches()
+    assert sum(reports.hits(shard.sums(batch.batch)).values()) == batch.reports
+    journal._db.execute("PRAGMA max_page_count = 1000000")
+    shard.accept(reports.some(range(60)))
+    assert reports.hits(shard.sums(batch.batch)) == Counter(range(60))
+
+
+def test_under_the_disk_mark_new_reports_wait_and_known_ones_do_not(
+    shard: ShardService, reports: Reports
+) -> None:
+    shard.accept([reports.one(0)])
+    shard.upkeep._disk_mark_bytes = 1000
+    shard.upkeep.free_bytes = lambda: 999
+    shard.upkeep.tick()
+    answers = shard.accept(reports.some(range(2)))
+    assert [answer.outcome for answer in answers] == [Outcome.KNOWN, Outcome.REFUSED_BUSY]
+    assert answers[1].outcome.send_again
+    assert answers[1].detail == "the disk has 999 bytes left, 1000 are kept"
+    shard.upkeep.free_bytes = lambda: 1000
+    shard.upkeep.tick()
+    assert shard.accept([reports.one(1)])[0].outcome is Outcome.ACCEPTED
+
+
+def test_rows_go_48_hours_after_release_and_sums_stay(
+    shard: ShardService, path: Path, reports: Reports, clock: ManualClock
+) -> None:
+    batch = released(shard, reports)
+    sums = shard.sums(batch)
+    trace = reports.one(0)
+    assert trace.signature in path.read_bytes() + path.with_name(f"{path.name}-wal").read_bytes()
+    clock.advance(48 * HOUR_S - 1)
+    assert shard.upkeep.purge() == 0
+    assert shard.known([trace.report_id])
+    clock.advance(1)
+    assert shard.upkeep.purge() == 1
+    left = path.read_bytes() + path.with_name(f"{path.name}-wal").read_bytes()
+    assert trace.signature not in left
+    assert trace.report_id not in left
+    assert shard.sums(batch) == sums
+    assert shard.accept([trace])[0].outcome is Outcome.REFUSED_TOO_LATE
+
+
+def test_a_purge_in_several_steps_leaves_other_batches_alone(
+    path: Path, task: Task, clock: ManualClock, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penrose_ray.aggregate.upkeep._DELETE", 2)
+    with ShardService(path, task, clock) as shard:
+        batch = released(shard, reports)
+        shard.accept(reports.some(range(8, 11)))
+        clock.advance(48 * HOUR_S)
+        shard.upkeep.purge()
+    with ShardService(path, task, clock) as shard:
+        assert reports.hits(shard.sums(batch)) == Counter(range(4))
+        assert reports.hits(shard.sums(batch + 1)) == Counter(range(8, 11))
+        assert [row.arrival.report_id for row in shard._core.journal.rows()] == [
+            reports.one(number).report_id for number in range(8, 11)
+        ]
+
+
+def test_cold_sums_move_to_the_archive_and_read_the_same(
+    shard: ShardService, path: Path, task: Task, reports: Reports, clock: ManualClock, archive: Archive
+) -> None:
+    batch = released(shard, reports)
+    sums = shard.sums(batch)
+    clock.advance(48 * HOUR_S)
+    shard.upkeep.purge()
+    assert shard.upkeep.compact() == [batch]
+    assert shard._core.journal.sum_weights() == {}
+    assert shard.sums(batch) == sums
+    shard.close()
+    with ShardService(path, task, clock, archive=archive) as reopened:
+        assert reopened.sums(batch) == sums
+        assert reopened.upkeep.compact() == []
+
+
+def test_sums_in_use_do_not_move_to_the_archive(
+    shard: ShardService, reports: Reports, clock: ManualClock
+) -> None:
+    batch = released(shard, reports)
+    for _ in range(50):
+        clock.advance(HOUR_S)
+        shard.sums(batch)
+    shard.upkeep.purge()
+    assert shard.upkeep.compact() == []
+
+
+def test_archived_sums_go_after_90_days(
+    shard: ShardService, reports: Reports, clock: ManualClock, tmp_path: Path
+) -> None:
+    batch = released(shard, reports)
+    clock.advance(48 * HOUR_S)
+    shard.upkeep.purge()
+    shard.upkeep.compact()
+    assert list((tmp_path / "cold").rglob("*.parquet"))
+    clock.advance(88 * DAY_S - 1)
+    assert shard.upkeep.purge() == 0
+    clock.advance(1)
+    assert shard.upkeep.purge() == 1
+    assert not list((tmp_path / "cold").rglob("*.parquet"))
+    assert shard.sums(batch) == []
+    assert shard.counts().released_batches == 1
+    assert shard._core.journal.released() == {}
+
+
+def test_an_archived_batch_without_its_archive_is_named(
+    path: Path, task: Task, clock: ManualClock, reports: Reports, archive: Archive
+) -> None:
+    with ShardService(path, task, clock, archive=archive) as shard:
+        batch = released(shard, reports)
+        clock.advance(48 * HOUR_S)
+        shard.upkeep.purge()
+        shard.upkeep.compact()
+    with (
+        ShardService(path, task, clock) as shard,
+        pytest.raises(JournalError, match=f"Batch {batch} .* needs an archive"),
+    ):
+        shard.sums(batch)
+
+
+def test_a_damaged_archive_file_is_named(
+    shard: ShardService, reports: Reports, clock: ManualClock, tmp_path: Path
+) -> None:
+    batch = released(shard, reports)
+    clock.advance(48 * HOUR_S)
+    shard.upkeep.purge()
+    shard.upkeep.compact()
+    (file,) = (tmp_path / "cold").rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(JournalError, match=str(file)):
+        shard.sums(batch)
+
+
+def test_memory_holds_hot_sums_only(shard: ShardService, reports: Reports, clock: ManualClock) -> None:
+    shard.accept(reports.some(range(3)))
+    clock.advance(6 * HOUR_S)
+    shard.accept([reports.one(3, name="b")])
+    shard.upkeep.checkpoint()
+    assert len(shard._core.sums) == 1
+    shard.accept([reports.one(4)])
+    (batch,) = shard.batches()
+    assert reports.hits(shard.sums(batch.batch)) == Counter(range(5))
