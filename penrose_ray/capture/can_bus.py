@@ -113,7 +113,7 @@ def _database(dbc: Path) -> Any:  # noqa: ANN401 - cantools' database
         raise SourceError("python-can or cantools is not installed.", remedy=_REMEDY) from error
     try:
         return cantools.database.load_file(dbc)
-    except (OSError, cantools.database.UnsupportedDatabaseFormatError) as error:
+    except (OSError, cantools.Error) as error:
         raise SourceError(f"{dbc} is no DBC file: {error}.", remedy="Use the vehicle's DBC file.") from error
 
 

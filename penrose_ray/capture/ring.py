@@ -127,6 +127,11 @@ class RingFile:
         return self._get(_DROPPED)
 
     @property
+    def unread(self) -> bool:
+        """Whether no reader has taken anything yet."""
+        return self._get(_READ) == 0
+
+    @property
     def finished(self) -> bool:
         """Whether the writer has ended, in order or killed: it no longer holds the lock on the file."""
         if self._get(_FINISHED):

@@ -155,7 +155,8 @@ class RingSource(QueuedSource):
 
     def _open_ring(self, path: Path) -> None:
         try:
-            process = _Process(ring.RingFile(path), self._seen)
+            file = ring.RingFile(path)
+            process = _Process(file, self._seen, next_launch=0 if file.unread else None)
         except (SourceError, OSError) as error:
             self.tally.warn(str(error))
             self._refused.add(path)

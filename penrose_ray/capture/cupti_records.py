@@ -1,0 +1,111 @@
+"""CUPTI's kernel activity records as columns, from arrays in C layout or from cupti-python's objects."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penrose_ray.capture.events import EventBatch
+from penrose_ray.capture.recording import checked_times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from penrose_ray.capture.tally import Tally
+
+_FIELDS = (
+    "start",
+    "end",
+    "queued",
+    "device_id",
+    "context_id",
+    "stream_id",
+    "graph_node_id",
+    "correlation_id",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+)  # fmt: skip - a list of words
+_I63 = (1 << 63) - 1
+
+Fields = dict[str, "NDArray[np.int64]"]
+
+
+def text_at(pointer: int) -> str:
+    """The C string at an address of this process; empty for NULL."""
+    return ctypes.string_at(pointer).decode("utf-8", "replace") if pointer else ""
+
+
+def fields_of_array(records: NDArray[Any]) -> tuple[Fields, list[str]]:
+    """Fields and names of an array with a dtype such as `cupti.activity_kernel13_dtype`.
+
+    The names are C pointers: the records must be decoded in the process and buffer they were delivered in.
+    """
+    present = records.dtype.names or ()
+    fields = {
+        name: (records[name].astype(np.uint64) & np.uint64(_I63)).astype(np.int64)
+        if name in present
+        else np.zeros(len(records), dtype=np.int64)
+        for name in _FIELDS
+    }
+    known: dict[int, str] = {}
+    names = []
+    for pointer in records["name"].astype(np.int64).tolist():
+        if pointer not in known:
+            known[pointer] = text_at(pointer)
+        names.append(known[pointer])
+    return fields, names
+
+
+def fields_of_objects(activities: Sequence[Any]) -> tuple[Fields, list[str]]:
+    """Fields and names of cupti-python's activity objects."""
+    fields = {
+        name: np.array([int(getattr(each, name, 0)) & _I63 for each in activities], dtype=np.int64)
+        for name in _FIELDS
+    }
+    return fields, [str(each.name or "") for each in activities]
+
+
+def kernel_batch(
+    fields: Fields,
+    names: Sequence[str],
+    *,
+    name_id: Callable[[str], int],
+    device: Callable[[int], int],
+    width: int,
+    tally: Tally,
+) -> EventBatch:
+    """Launches with duration and queue delay in the first two of `width` counters.
+
+    Records with impossible times (CUPTI delivers some after millions of graph launches) keep their place and
+    lose their times.
+    """
+    rows = len(names)
+    start, end = checked_times(fields["start"], fields["end"], tally)
+    known = end != 0
+    counters = np.full((rows, width), np.nan)
+    counters[known, 0] = (end - start)[known]
+    delayed = known & (fields["queued"] > 0) & (fields["queued"] <= start)
+    counters[delayed, 1] = (start - fields["queued"])[delayed]
+    return EventBatch.of(
+        rows,
+        width,
+        name_id=[name_id(name) for name in names],
+        device=[device(number) for number in fields["device_id"].tolist()],
+        context=fields["context_id"] & 0xFFFFFFFF,
+        stream=fields["stream_id"] & 0xFFFFFFFF,
+        graph_node=fields["graph_node_id"] & 0xFFFFFFFF,
+        correlation=fields["correlation_id"],
+        start_ns=start,
+        end_ns=end,
+        grid=np.column_stack([fields[f"grid_{axis}"] for axis in "xyz"]) & 0xFFFFFFFF,
+        block=np.column_stack([fields[f"block_{axis}"] for axis in "xyz"]) & 0xFFFFFFFF,
+        counters=counters,
+    )

@@ -1,0 +1,244 @@
+"""Live capture of this process' CUDA kernels by CUPTI (cupti-python, optional extra).
+
+CUPTI allows one subscriber a process: under Nsight, compute-sanitizer or another profiler it refuses. Buffers
+belong to cupti-python and are never freed while CUPTI may write to them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from penrose_ray.capture.cupti_records import fields_of_objects, kernel_batch
+from penrose_ray.capture.events import Capabilities, EventBatch
+from penrose_ray.capture.pm_windows import Windows, values_of_kernels
+from penrose_ray.capture.processor import EventProcessor
+from penrose_ray.capture.queued import DEFAULT_CAPACITY, QueuedSource
+from penrose_ray.errors import SourceError
+from penrose_ray.histogram import Counter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+BUFFER_BYTES = 4 << 20
+_MOST_WINDOWS = 1 << 20
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+_ADMIN_ONLY = (
+    "Counters are for administrators only (RmProfilingAdminOnly: 1): put `options nvidia"
+    " NVreg_RestrictProfilingToAdminUsers=0` into /etc/modprobe.d/nvidia-profiling.conf and reboot, or give"
+    " the process CAP_SYS_ADMIN. Without it the stream and durations work, DRAM and tensor use stay NaN."
+)
+_REASONS = {
+    "MULTIPLE_SUBSCRIBERS": "another profiler uses CUPTI in this process, and there can be one: end it",
+    "INSUFFICIENT_PRIVILEGES": _ADMIN_ONLY,
+    "VIRTUALIZED_DEVICE": "the GPU is virtual and its profiling is off: enable it on the host",
+    "HARDWARE_BUSY": "another process owns the counters: pause it, DCGM with `dcgmi profile --pause`",
+    "NotSupported": "no NVIDIA driver is installed: install it, or run on a machine with a GPU",
+}
+
+
+class WindowSampler(Protocol):
+    """What samples a device's counters: cupti.pm_sampling's Collector behind a common face."""
+
+    metrics: tuple[Counter, ...]
+
+    def start(self) -> None:
+        """Begin sampling."""
+        ...
+
+    def stop(self) -> None:
+        """End sampling."""
+        ...
+
+    def windows(self) -> Iterable[tuple[int, int, Sequence[float]]]:
+        """Windows since the last call: start, end, one value for each metric."""
+        ...
+
+
+class PmSampler:
+    """Windows of one device from cupti.pm_sampling.
+
+    Args:
+        metrics: a counter for each CUPTI metric; `dram__throughput.avg.pct_of_peak_sustained_elapsed` is one.
+        device: CUDA device number.
+        interval_ns: length of a window.
+    """
+
+    def __init__(self, metrics: dict[str, Counter], *, device: int = 0, interval_ns: int = 20_000) -> None:
+        self.metrics = tuple(metrics.values())
+        self._names = list(metrics)
+        self._device = device
+        self._interval_ns = interval_ns
+        self._collector: Any = None
+
+    def start(self) -> None:
+        """Begin sampling; SourceError where the counters are not to be had."""
+        from cupti import pm_sampling  # noqa: PLC0415 - optional extra `cupti`
+
+        self._collector = pm_sampling.Collector(self._device)
+        try:
+            self._collector.enable()
+            self._collector.configure(metrics=self._names, sampling_interval=self._interval_ns)
+            self._collector.start()
+        except Exception as error:
+            self._collector = None
+            raise explained(error) from error
+
+    def stop(self) -> None:
+        """End sampling."""
+        if self._collector is not None:
+            self._collector.stop()
+            self._collector.disable()
+            self._collector = None
+
+    def windows(self) -> Iterable[tuple[int, int, Sequence[float]]]:
+        """Windows since the last call."""
+        if self._collector is None:
+            return []
+        samples = self._collector.decode()
+        return [(each.start_timestamp, each.end_timestamp, each.metric_values) for each in samples]
+
+
+def explained(error: Exception) -> SourceError:
+    """CUPTI's error with what to do about it."""
+    text = f"{type(error).__name__} {error}"
+    for word, reason in _REASONS.items():
+        if word.lower() in text.lower().replace(" ", "_") or word in text:
+            cause, _, remedy = reason.partition(": ")
+            return SourceError(
+                f"CUPTI cannot be used: {cause}.", remedy=f"{remedy[:1].upper()}{remedy[1:].rstrip('.')}."
+            )
+    return SourceError(f"CUPTI cannot be used: {text}.", remedy="See docs/capture.md, CUPTI.")
+
+
+class CuptiSource(QueuedSource):
+    """Every kernel of this process; counters of windows for kernels that are long enough.
+
+    Args:
+        sampler: windows of device 0, for DRAM and tensor use; none gives durations only.
+        capacity: launches that may wait for `poll`.
+        hold: launches that wait for records of other streams, which complete later.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampler: WindowSampler | None = None,
+        capacity: int = DEFAULT_CAPACITY,
+        hold: int = 4096,
+    ) -> None:
+        metrics = sampler.metrics if sampler else ()
+        base = (Counter("duration", "ns", "cupti", "nvidia"), Counter("queue_delay", "ns", "cupti", "nvidia"))
+        super().__init__((*base, *metrics), capacity=capacity)
+        self._sampler = sampler
+        self._windows = Windows.empty(len(metrics))
+        self._order = EventProcessor(hold=hold)
+        self._models: dict[int, tuple[str, str]] = {}
+        self._cupti: Any = None
+
+    def probe(self) -> Capabilities:
+        """Whether CUPTI answers, and whether its counters are allowed."""
+        try:
+            from cupti import cupti  # noqa: PLC0415 - optional extra `cupti`
+
+            cupti.get_timestamp()
+        except ImportError:
+            reason = 'cupti-python is not installed: install it with pip install "penrose-ray[cupti]".'
+            return Capabilities(available=False, per_kernel_counters=False, reasons=(reason,))
+        except Exception as error:  # noqa: BLE001 - CUPTI's errors have no common base
+            return Capabilities(available=False, per_kernel_counters=False, reasons=(str(explained(error)),))
+        if counters_for_admins_only() and os.geteuid() != 0:
+            return Capabilities(available=True, per_kernel_counters=False, reasons=(_ADMIN_ONLY,))
+        return Capabilities(available=True, per_kernel_counters=self._sampler is not None)
+
+    def _start(self) -> None:
+        try:
+            from cupti import cupti  # noqa: PLC0415 - optional extra `cupti`
+
+            cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), self.completed)
+            for kind in (cupti.ActivityKind.DEVICE, cupti.ActivityKind.CONCURRENT_KERNEL):
+                cupti.activity_enable(kind)
+        except ImportError as error:
+            raise SourceError(
+                "cupti-python is not installed.", remedy='Install it with pip install "penrose-ray[cupti]".'
+            ) from error
+        except Exception as error:
+            raise explained(error) from error
+        self._cupti = cupti
+        if self._sampler:
+            self._sampler.start()
+
+    def _stop(self) -> None:
+        self._cupti.activity_flush_all(1)
+        self._cupti.activity_disable(self._cupti.ActivityKind.CONCURRENT_KERNEL)
+        self._pull(0)
+        self._hand_on(self._order.take(last=True))
+        if self._sampler:
+            self._sampler.stop()
+
+    def completed(self, activities: Sequence[Any]) -> None:
+        """Take over a buffer that CUPTI has filled; called in a thread of CUPTI's."""
+        kernels = [each for each in activities if hasattr(each, "grid_x")]
+        for each in activities:
+            if hasattr(each, "uuid") and hasattr(each, "name"):
+                self._models[int(each.id)] = (str(each.name), str(each.uuid))
+        if kernels:
+            fields, names = fields_of_objects(kernels)
+            self._order.feed(
+                kernel_batch(
+                    fields,
+                    names,
+                    name_id=self.name_id,
+                    device=self._device,
+                    width=len(self.counters),
+                    tally=self.tally,
+                )
+            )
+
+    def _device(self, number: int) -> int:
+        model, identity = self._models.get(number, ("unknown", f"cuda {number}"))
+        return self.device_id(model, identity)
+
+    def _pull(self, wanted: int) -> None:
+        del wanted
+        lost = self._dropped()
+        if lost:
+            self.tally.warn("CUPTI's buffers were full: launches are lost.")
+            self.queue.skip(lost)
+        if self._sampler:
+            fresh = list(self._sampler.windows())
+            if fresh:
+                start, end, values = zip(*fresh, strict=True)
+                later = Windows(
+                    np.array(start, dtype=np.int64), np.array(end, dtype=np.int64), np.array(values)
+                )
+                self._windows = self._windows.joined(later, most=_MOST_WINDOWS)
+        self._hand_on(self._order.take())
+
+    def _dropped(self) -> int:
+        count = np.zeros(1, dtype=np.uint64)
+        if self._cupti is not None:
+            self._cupti.activity_get_num_dropped_records(0, 0, count.ctypes.data)
+        return int(count[0])
+
+    def _hand_on(self, batch: EventBatch | None) -> None:
+        if batch is None:
+            return
+        self.tally.duplicates = self._order.digested.duplicates
+        if len(self._windows.start_ns):
+            counters = batch.counters.copy()
+            counters[:, 2:] = values_of_kernels(self._windows, batch.start_ns, batch.end_ns)
+            batch = batch.replace(counters=counters)
+        self.queue.push(batch)
+
+
+def counters_for_admins_only(parameters: Path = _PARAMETERS) -> bool:
+    """Whether the driver keeps counters from ordinary users."""
+    try:
+        return re.search(r"^RmProfilingAdminOnly:\s*1$", parameters.read_text(), re.MULTILINE) is not None
+    except OSError:
+        return False

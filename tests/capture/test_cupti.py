@@ -1,0 +1,213 @@
+"""CUPTI's records decoded from their layout, counters from windows, and the injected library's ring."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from penrose_ray.capture import injection
+from penrose_ray.capture.cupti_records import fields_of_array, fields_of_objects, kernel_batch
+from penrose_ray.capture.cupti_source import CuptiSource, counters_for_admins_only, explained
+from penrose_ray.capture.injection import cuda_environment, cuda_ring_source, header_flags
+from penrose_ray.capture.pm_windows import Windows, values_of_kernels
+from penrose_ray.capture.tally import Tally
+from penrose_ray.errors import SourceError
+from penrose_ray.histogram import Counter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_WORDS = ("start", "end", "queued", "device_id", "context_id", "stream_id", "graph_node_id", "correlation_id",
+          "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")  # fmt: skip
+_LAYOUT = np.dtype([("name", "<i8"), *((word, "<u8") for word in _WORDS)])
+
+
+def _fill(dtype: np.dtype[np.void], names: list[ctypes.Array[ctypes.c_char]]) -> np.ndarray:  # type: ignore[type-arg]
+    records = np.zeros(4, dtype=dtype)
+    records["name"] = [ctypes.addressof(names[place]) for place in (0, 1, 0)] + [0]
+    records["start"] = [100, 900, 0, 500]
+    records["end"] = [250, 800, 0, 700]
+    records["correlation_id"] = [7, 8, 9, 10]
+    records["device_id"] = [0, 1, 0, 0]
+    records["grid_x"], records["grid_y"], records["grid_z"], records["block_x"] = 4, 2, 1, 256
+    return records
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own layout", "cupti-python's layout"])
+def test_records_become_columns(own: bool) -> None:  # noqa: FBT001 - a parameter
+    dtype = _LAYOUT
+    if not own:
+        dtype = pytest.importorskip("cupti.cupti", exc_type=ImportError).activity_kernel13_dtype
+    texts = [ctypes.create_string_buffer(text) for text in (b"gemm", b"relu")]
+    fields, names = fields_of_array(_fill(dtype, texts))
+    tally, table, devices = Tally(), [], []
+    batch = kernel_batch(
+        fields,
+        names,
+        name_id=lambda name: table.append(name) or len(table) - 1,  # type: ignore[func-returns-value]
+        device=lambda number: devices.append(number) or number,  # type: ignore[func-returns-value]
+        width=3,
+        tally=tally,
+    )
+    assert table == ["gemm", "relu", "gemm", ""]
+    assert devices == [0, 1, 0, 0]
+    assert batch.correlation.tolist() == [7, 8, 9, 10]
+    assert batch.grid.tolist() == [[4, 2, 1]] * 4
+    np.testing.assert_equal(batch.counters[:, 0], [150, np.nan, np.nan, 200])
+    assert batch.end_ns.tolist() == [250, 0, 0, 700]
+    assert tally.bad_timestamps == 1
+
+
+def test_cupti_pythons_objects_are_read_like_its_arrays() -> None:
+    cupti = pytest.importorskip("cupti.cupti", exc_type=ImportError)
+    texts = [ctypes.create_string_buffer(text) for text in (b"gemm", b"relu")]
+    records = _fill(cupti.activity_kernel13_dtype, texts)
+    objects = [cupti.ActivityKernel13.from_data(records[place : place + 1]) for place in range(3)]
+    fields, names = fields_of_objects(objects)
+    expected, _ = fields_of_array(records[:3])
+    assert names == ["gemm", "relu", "gemm"]
+    for word in _WORDS:
+        assert fields[word].tolist() == expected[word].tolist(), word
+
+
+def _kernels(count: int, first: int = 1) -> list[SimpleNamespace]:
+    zeros = dict.fromkeys(_WORDS, 0)
+    return [
+        SimpleNamespace(
+            **{**zeros, "correlation_id": n, "start": n * 100, "end": n * 100 + 60, "name": f"k{n % 2}"}
+        )
+        for n in range(first, first + count)
+    ]
+
+
+class RecordedCupti(CuptiSource):
+    """The source without a driver: the test hands it the buffers."""
+
+    def _start(self) -> None:
+        pass
+
+    def _stop(self) -> None:
+        self._hand_on(self._order.take(last=True))
+
+
+class RecordedWindows:
+    """Windows as cupti.pm_sampling delivers them."""
+
+    metrics = (Counter("dram_use", "%", "cupti-pm", "nvidia"),)
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def windows(self) -> Iterable[tuple[int, int, Sequence[float]]]:
+        return [(110, 130, [40.0]), (130, 150, [60.0]), (155, 175, [99.0]), (210, 250, [10.0])]
+
+
+def test_buffers_come_out_in_launch_order_and_once() -> None:
+    kernels = _kernels(6)
+    with RecordedCupti(hold=2) as source:
+        source.completed([kernels[2], kernels[0], kernels[1]])
+        assert source.poll(10).correlation.tolist() == [1]
+        source.completed([kernels[2], kernels[4], kernels[3], kernels[5]])
+        assert source.poll(10).correlation.tolist() == [2, 3, 4]
+        source.stop()
+        assert source.poll(10).correlation.tolist() == [5, 6]
+        assert source.health().duplicates == 1
+
+
+def test_windows_inside_an_armed_kernel_give_its_counters() -> None:
+    with RecordedCupti(sampler=RecordedWindows(), hold=0) as source:
+        source.arm([0, 1], source.counters)
+        source.completed(_kernels(3))
+        batch = source.poll(10)
+    np.testing.assert_equal(batch.counters, [[60, np.nan, 50], [60, np.nan, 10], [np.nan] * 3])
+
+
+def test_window_that_two_kernels_touch_counts_for_neither() -> None:
+    windows = Windows(np.array([0, 10, 20]), np.array([10, 20, 30]), np.array([[1.0], [5.0], [9.0]]))
+    values = values_of_kernels(windows, np.array([0, 25]), np.array([30, 40]))
+    np.testing.assert_equal(values, [[3.0], [np.nan]])
+
+
+def test_kernel_shorter_than_a_window_has_no_counters() -> None:
+    windows = Windows(np.array([0, 10]), np.array([10, 20]), np.array([[1.0], [5.0]]))
+    assert np.isnan(values_of_kernels(windows, np.array([2, 0]), np.array([8, 0]))).all()
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "remedy"),
+    [
+        (RuntimeError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"), "there can be one", "End it"),
+        (PermissionError("Insufficient privileges for PM sampling"), "administrators only", "NVreg_Restrict"),
+        (RuntimeError("CUPTI_ERROR_HARDWARE_BUSY"), "owns the counters", "dcgmi profile --pause"),
+        (RuntimeError("something new"), "something new", "docs/capture.md"),
+    ],
+)
+def test_refusals_say_what_to_do(error: Exception, cause: str, remedy: str) -> None:
+    found = explained(error)
+    assert cause in found.message
+    assert remedy in found.remedy
+
+
+def test_probe_without_a_driver_gives_the_reason() -> None:
+    capabilities = CuptiSource().probe()
+    if capabilities.available:
+        pytest.skip("this machine has a GPU")
+    assert any(word in capabilities.reasons[0] for word in ("not installed", "driver"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("RmProfilingAdminOnly: 1\n", True), ("RmProfilingAdminOnly: 0\n", False)]
+)
+def test_drivers_setting_of_counters_is_read(tmp_path: Path, text: str, expected: bool) -> None:  # noqa: FBT001
+    (tmp_path / "params").write_text(f"ResmanDebugLevel: 4294967295\n{text}")
+    assert counters_for_admins_only(tmp_path / "params") is expected
+    assert not counters_for_admins_only(tmp_path / "missing")
+
+
+def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(injection, "_folders", lambda: iter(()))
+    with pytest.raises(SourceError, match=r"cuda.h is not found.*CUDA_HOME"):
+        header_flags()
+
+
+def test_injected_library_writes_kernels_in_launch_order(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    try:
+        flags = header_flags()
+    except SourceError as error:
+        pytest.skip(str(error))
+    if compiler is None:
+        pytest.skip("no C compiler on this machine")
+    standin = Path(__file__).with_name("cupti_standin.c")
+    subprocess.run(
+        [compiler, *flags, "-shared", "-fPIC", "-o", tmp_path / "libcupti.so.13", standin], check=True
+    )
+    environment = cuda_environment(tmp_path / "rings", {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+    program = (
+        "import ctypes, os; print(ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection())"
+    )
+    with cuda_ring_source(tmp_path / "rings") as source:
+        source.arm([3], source.counters)
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+        )
+        assert done.stdout == "1\n"
+        batch = source.poll(10)
+        health = source.health()
+    assert batch.correlation.tolist() == [10, 11, 12]
+    assert [source.names[name] for name in batch.name_id] == ["relu", "gemm", "gemm"]
+    assert list(source.devices) == ["NVIDIA H100"]
+    np.testing.assert_equal(batch.counters[:, 0], [np.nan, 250, np.nan])
+    assert (health.dropped, health.delivered) == (2, 3)
