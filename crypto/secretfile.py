@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 DESIGN_KEYS: Final = 1
 KEY_SHARE: Final = 2
+SPOOL_KEY: Final = 3
 """Kinds of secret."""
 
 _MAGIC: Final = b"penrose secret\n"
 _HEADER_BYTES: Final = len(_MAGIC) + 3
-_NAMES: Final = {DESIGN_KEYS: "the keys of a design server", KEY_SHARE: "a key share"}
+_NAMES: Final = {
+    DESIGN_KEYS: "the keys of a design server",
+    KEY_SHARE: "a key share",
+    SPOOL_KEY: "the key of a spool",
+}
 RESTORE: Final = "Restore it from its backup."
 
 

@@ -150,6 +150,20 @@ class WireError(PenroseError):
     exit_code = 41
 
 
+class TorError(TransportError):
+    """Tor is missing, does not start, or does not reach its network."""
+
+    code = "tor"
+    exit_code = 42
+
+
+class SpoolError(PenroseError):
+    """Reports that wait cannot be kept on disk."""
+
+    code = "spool"
+    exit_code = 43
+
+
 class JournalError(PenroseError):
     """A journal is damaged or cannot be written."""
 
@@ -197,3 +211,52 @@ class ReleaseFormatError(PenroseError):
 
     code = "release-format"
     exit_code = 62
+
+
+class TokenError(PenroseError):
+    """A token is forged, spent for another task or day, or malformed."""
+
+    code = "token"
+    exit_code = 63
+
+
+class QuotaError(PenroseError):
+    """A client is not enrolled, or has had its tokens of the day."""
+
+    code = "quota"
+    exit_code = 64
+
+
+class LedgerError(PenroseError):
+    """The ledger of releases is not what its signer wrote, or lacks an entry."""
+
+    code = "ledger"
+    exit_code = 65
+
+
+class BudgetError(PenroseError):
+    """A release would spend more than the privacy budget."""
+
+    code = "budget-spent"
+    exit_code = 66
+
+
+class ClockError(PenroseError):
+    """The clock has moved back."""
+
+    code = "clock"
+    exit_code = 67
+
+
+class GatekeeperError(PenroseError):
+    """The gatekeeper refuses to decrypt its part."""
+
+    code = "gatekeeper"
+    exit_code = 68
+
+
+class AttestationError(PenroseError):
+    """A machine's TPM quote is missing, or does not prove what it should."""
+
+    code = "attestation"
+    exit_code = 69

@@ -1,17 +1,22 @@
-"""Reports on their way: kept until acknowledged, repeated byte for byte, never blocking the capture."""
+"""Reports on their way: kept until acknowledged, repeated byte for byte."""
 
 from __future__ import annotations
 
-import random
-from collections import deque
+import secrets
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penrose_ray.errors import RefusedReportError, TransportError
+from penrose_ray.errors import RefusedReportError, SpoolError, TransportError
+from penrose_ray.transport.queue import MemoryQueue
 from penrose_ray.transport.uploader import BusyError
 
 if TYPE_CHECKING:
+    import random
+
     from penrose_ray.clock import Clock
+    from penrose_ray.transport.pace import Pace
+    from penrose_ray.transport.queue import Queue, Waiting
     from penrose_ray.transport.uploader import Uploader
 
 
@@ -34,7 +39,17 @@ class OutboxCounts:
 
 
 class Outbox:
-    """A bounded queue in front of an uploader. The oldest record goes first, and is the first dropped."""
+    """A bounded queue in front of an uploader. The oldest record goes first, and is the first dropped.
+
+    Args:
+        uploader: what sends.
+        clock: wall time.
+        most: records that the queue in memory holds; without meaning where `queue` is given.
+        backoff: pauses after failures.
+        rng: of pauses and of the pace; the machine's own by default.
+        queue: where records wait; a `Spool` outlives the process.
+        pace: when records go; without one, at once.
+    """
 
     def __init__(
         self,
@@ -44,54 +59,88 @@ class Outbox:
         most: int = 4096,
         backoff: Backoff | None = None,
         rng: random.Random | None = None,
+        queue: Queue | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._uploader = uploader
         self._clock = clock
-        self._most = most
         self._backoff = backoff or Backoff()
-        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, hides nothing
-        self._waiting: deque[bytes] = deque()
+        self._rng = rng or secrets.SystemRandom()
+        self._queue = MemoryQueue(most) if queue is None else queue
+        self._pace = pace
         self._not_before_s = 0.0
         self._pause_limit_s = self._backoff.first_s
+        self._lock = threading.Lock()
         self.counts = OutboxCounts()
-        self.last_error: TransportError | RefusedReportError | None = None
+        self.last_error: TransportError | RefusedReportError | SpoolError | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
     def put(self, record: bytes) -> None:
-        """Queue a record; past the bound the oldest one is dropped and counted."""
-        self._waiting.append(record)
-        if len(self._waiting) > self._most:
-            self._waiting.popleft()
-            self.counts.dropped += 1
+        """Queue a record; what has no room is dropped and counted."""
+        now_s = self._clock.now_s()
+        with self._lock:
+            if not len(self._queue) and self._not_before_s <= now_s:
+                self._not_before_s = now_s + self._gap_s()  # moments with nothing to send are not made up for
+            try:
+                self._queue.put(record, now_s)
+            except SpoolError as error:
+                self.last_error = error
+            self.counts.dropped = self._queue.dropped
 
     def flush(self) -> bool:
-        """Send what is waiting, until the first failure.
+        """Send what is due, until the first failure.
 
         Returns:
             Whether the outbox is empty. After a failure nothing is tried before the pause is over.
         """
-        while self._waiting and self._clock.now_s() >= self._not_before_s:
-            try:
-                self._uploader.send(self._waiting[0])
-            except RefusedReportError as error:
-                self.counts.refused += 1
-                self.last_error = error
-            except TransportError as error:
-                self._pause(error)
-                return False
-            else:
-                self.counts.sent += 1
-            self._waiting.popleft()
+        while self._step():
+            pass
+        return not len(self._queue)
+
+    def _step(self) -> bool:
+        """Send the first record if it is due; returns whether it went."""
+        if self._clock.now_s() < self._not_before_s:
+            return False
+        waiting = self._first()
+        if waiting is None or not self._delivered(waiting.record):
+            return False
+        with self._lock:
+            self._queue.remove(waiting.number)
             self._pause_limit_s = self._backoff.first_s
-        return not self._waiting
+            self._not_before_s = self._clock.now_s() + self._gap_s()
+        return True
+
+    def _first(self) -> Waiting | None:
+        with self._lock:
+            waiting = self._queue.first(self._clock.now_s())
+            self.counts.dropped = self._queue.dropped
+        return waiting
+
+    def _delivered(self, record: bytes) -> bool:
+        """Whether the record is done with; put() is not held up meanwhile."""
+        try:
+            self._uploader.send(record)
+        except RefusedReportError as error:
+            self.counts.refused += 1
+            self.last_error = error
+        except TransportError as error:
+            self._pause(error)
+            return False
+        else:
+            self.counts.sent += 1
+        return True
+
+    def _gap_s(self) -> float:
+        return self._pace.gap_s(self._rng) if self._pace else 0.0
 
     def _pause(self, error: TransportError) -> None:
-        pause_s = self._rng.uniform(0, self._pause_limit_s)
+        pause_s = max(self._rng.uniform(0, self._pause_limit_s), self._gap_s())
         if isinstance(error, BusyError):
             pause_s = max(pause_s, error.retry_after_s)
-        self._not_before_s = self._clock.now_s() + pause_s
+        with self._lock:
+            self._not_before_s = self._clock.now_s() + pause_s
         self._pause_limit_s = min(2 * self._pause_limit_s, self._backoff.longest_s)
         self.counts.retries += 1
         self.last_error = error

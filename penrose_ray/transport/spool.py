@@ -1,0 +1,200 @@
+"""Reports that wait on disk: encrypted, bounded, there again after SIGKILL and restart.
+
+One SQLite file (WAL, every record committed before `put` returns). A row is a number and AES-256-GCM of the
+time and the record under a key from a file of its own; the number is authenticated with it. Whoever finds the
+file without the key learns how many reports wait.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import struct
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from penrose_ray.crypto.secretfile import SPOOL_KEY, read_secret, write_secret
+from penrose_ray.errors import KeyMissingError, SpoolError
+from penrose_ray.transport.queue import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+VERSION: Final = 1
+MOST_BYTES: Final = 64 << 20
+"""Some 16,000 reports."""
+MOST_AGE_S: Final = 36 * 3600.0
+"""The service takes no older report, and knows the ids of those it took for longer."""
+KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+_HEAD: Final = struct.Struct(">d")
+_PAGE_BYTES: Final = 16_384
+"""Three reports a page."""
+_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS waiting (number INTEGER PRIMARY KEY AUTOINCREMENT, sealed BLOB NOT NULL)"
+)
+
+
+def spool_key(path: Path) -> bytes:
+    """The key in that file; a new one is made where there is none.
+
+    Raises:
+        KeyPermissionError, KeyFormatError: as `read_secret`.
+    """
+    try:
+        return read_secret(path, SPOOL_KEY, passphrase=None, token=None)
+    except KeyMissingError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        key = secrets.token_bytes(KEY_BYTES)
+        write_secret(path, SPOOL_KEY, key, passphrase=None, token=None)
+        return key
+
+
+class Spool:
+    """A `Queue` on disk, for one process at a time.
+
+    Args:
+        path: the SQLite file; made with mode 0600 when missing.
+        key: 32 bytes, see `spool_key`.
+        most_bytes: sealed reports past it push out the oldest.
+        most_age_s: older reports are dropped instead of sent.
+
+    Raises:
+        SpoolError: in use by another process, damaged, or written by a newer version.
+    """
+
+    def __init__(
+        self, path: Path, key: bytes, *, most_bytes: int = MOST_BYTES, most_age_s: float = MOST_AGE_S
+    ) -> None:
+        self._path = path
+        self._cipher = AESGCM(key)
+        self._most_bytes = most_bytes
+        self._most_age_s = most_age_s
+        self._lock = threading.RLock()
+        self.dropped = 0
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        with self._guard():
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+            try:
+                self._count, self._bytes, self._next = self._open()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, record: bytes, now_s: float) -> None:
+        """Commit a record; the oldest go when there is no room, the new one when it has none by itself.
+
+        Raises:
+            SpoolError: the disk is full; the record is counted as dropped.
+        """
+        with self._lock:
+            number = self._next
+            sealed = self._seal(number, record, now_s)
+            try:
+                with self._guard(), self._db:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    self._db.execute("INSERT INTO waiting VALUES (?, ?)", (number, sealed))
+            except SpoolError:
+                self.dropped += 1
+                raise
+            self._next, self._count, self._bytes = number + 1, self._count + 1, self._bytes + len(sealed)
+            while self._bytes > self._most_bytes:
+                self._drop_oldest()
+
+    def first(self, now_s: float) -> Waiting | None:
+        """The oldest record; what is too old or does not decrypt is dropped and counted."""
+        with self._lock, self._guard():
+            while row := self._oldest():
+                waiting, put_s = self._opened(*row)
+                if waiting and now_s - put_s <= self._most_age_s:
+                    return waiting
+                self._drop_oldest()
+            return None
+
+    def remove(self, number: int) -> None:
+        """Forget a record, if it is still there."""
+        with self._lock, self._guard():
+            found = self._db.execute("SELECT length(sealed) FROM waiting WHERE number = ?", (number,))
+            if row := found.fetchone():
+                self._db.execute("DELETE FROM waiting WHERE number = ?", (number,))
+                self._count, self._bytes = self._count - 1, self._bytes - row[0]
+
+    def close(self) -> None:
+        """Release the file."""
+        with self._lock, self._guard():
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> tuple[int, int, int]:
+        """Lock the file and make its table; returns count, bytes and the next number."""
+        execute = self._db.execute
+        execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = FULL")
+        execute("PRAGMA secure_delete = ON")
+        execute("PRAGMA journal_size_limit = 1048576")
+        (version,) = execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise SpoolError(
+                f"{self._path} is of version {version}; this program reads version {VERSION}.",
+                remedy="Use the version of penrose-ray that wrote it, or move it away.",
+            )
+        execute("BEGIN IMMEDIATE")
+        execute(_TABLE)
+        execute(f"PRAGMA user_version = {VERSION}")
+        execute("COMMIT")
+        (last,) = execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+        count, size = execute("SELECT count(*), coalesce(sum(length(sealed)), 0) FROM waiting").fetchone()
+        return count, size, last + 1
+
+    def _oldest(self) -> tuple[int, bytes] | None:
+        found: tuple[int, bytes] | None = self._db.execute(
+            "SELECT number, sealed FROM waiting ORDER BY number LIMIT 1"
+        ).fetchone()
+        return found
+
+    def _drop_oldest(self) -> None:
+        (number,) = self._db.execute("SELECT min(number) FROM waiting").fetchone()
+        self.remove(number)
+        self.dropped += 1
+
+    def _seal(self, number: int, record: bytes, now_s: float) -> bytes:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, _HEAD.pack(now_s) + record, _context(number))
+
+    def _opened(self, number: int, sealed: bytes) -> tuple[Waiting | None, float]:
+        nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        try:
+            clear = self._cipher.decrypt(nonce, body, _context(number))
+        except (InvalidTag, ValueError):
+            return None, 0.0
+        return Waiting(number, clear[_HEAD.size :]), _HEAD.unpack_from(clear)[0]
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise SpoolError(
+                f"The spool {self._path} cannot be used: {error}.",
+                remedy="Stop the other client that uses it, free space, or move the file away.",
+            ) from error
+
+
+def _context(number: int) -> bytes:
+    return b"penrose spool\x01" + number.to_bytes(8, "big")

@@ -1,0 +1,265 @@
+"""The spool against a model, a crash, a thief and a full disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from penrose_ray.clock import ManualClock
+from penrose_ray.errors import KeyPermissionError, RefusedReportError, SpoolError, TransportError
+from penrose_ray.transport.direct import DirectUploader
+from penrose_ray.transport.outbox import Outbox
+from penrose_ray.transport.queue import MemoryQueue
+from penrose_ray.transport.spool import MOST_AGE_S, Spool, spool_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = bytes(range(32))
+RECORD = bytes(range(256)) * 16
+SEALED_BYTES = len(RECORD) + 12 + 8 + 16
+
+
+def records(spool: Spool, now_s: float = 0.0) -> list[bytes]:
+    found = []
+    while waiting := spool.first(now_s):
+        found.append(waiting.record)
+        spool.remove(waiting.number)
+    return found
+
+
+def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        for text in (b"1", b"2", b"3"):
+            spool.put(text, 0.0)
+        first = spool.first(0.0)
+        assert first is not None
+        spool.remove(first.number)
+
+    with Spool(tmp_path / "spool", KEY) as again:
+        assert len(again) == 2
+        assert records(again) == [b"2", b"3"]
+        assert len(again) == 0
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from penrose_ray.transport.spool import Spool
+spool = Spool(Path(sys.argv[1]), bytes(range(32)))
+for number in range(10**6):
+    spool.put(number.to_bytes(4, "big") * 1024, 0.0)
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_process_loses_nothing_that_it_had_kept(tmp_path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "spool"], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    for line in writer.stdout:
+        if int(line) >= 20:
+            writer.send_signal(signal.SIGKILL)
+            break
+    kept = 21 + len(writer.stdout.readlines())
+    writer.wait()
+    writer.stdout.close()
+
+    with Spool(tmp_path / "spool", KEY) as spool:
+        found = records(spool)
+    assert kept <= len(found) <= kept + 1, "a record in flight may be there or not"
+    assert found == [number.to_bytes(4, "big") * 1024 for number in range(len(found))]
+
+
+def test_past_its_bytes_the_oldest_go_and_are_counted(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY, most_bytes=3 * SEALED_BYTES) as spool:
+        for number in range(5):
+            spool.put(bytes([number]) + RECORD[1:], 0.0)
+        assert (len(spool), spool.dropped) == (3, 2)
+        assert [record[0] for record in records(spool)] == [2, 3, 4]
+
+
+def test_the_file_stays_bounded_however_much_passes_through(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY, most_bytes=20 * SEALED_BYTES) as spool:
+        for _ in range(200):
+            spool.put(RECORD, 0.0)
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 2 * 20 * SEALED_BYTES + (1 << 17)
+
+
+def test_a_record_older_than_36_hours_is_dropped_not_sent(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        spool.put(b"old", 0.0)
+        spool.put(b"new", 100.0)
+        assert spool.first(MOST_AGE_S) is not None
+        waiting = spool.first(MOST_AGE_S + 1.0)
+        assert waiting is not None
+        assert (waiting.record, spool.dropped, len(spool)) == (b"new", 1, 1)
+
+
+def test_a_clock_that_was_set_back_drops_nothing(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        spool.put(b"1", 1e9)
+        assert spool.first(0.0) is not None
+
+
+def test_the_file_holds_nothing_in_the_clear_and_is_private(tmp_path: Path) -> None:
+    marker = b"a signature that gives its application away"
+    with Spool(tmp_path / "spool", KEY) as spool:
+        spool.put(marker * 90, 0.0)
+        assert all(marker not in each.read_bytes() for each in tmp_path.iterdir())
+        modes = {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    assert modes == {0o600}
+
+
+def test_another_key_opens_nothing_and_the_loss_is_counted(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        spool.put(b"1", 0.0)
+        spool.put(b"2", 0.0)
+    with Spool(tmp_path / "spool", bytes(32)) as other:
+        assert other.first(0.0) is None
+        assert (other.dropped, len(other)) == (2, 0)
+
+
+def test_a_changed_or_moved_row_is_dropped_and_the_next_one_sent(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        for text in (b"1", b"2", b"3"):
+            spool.put(text, 0.0)
+    with sqlite3.connect(tmp_path / "spool") as db:
+        db.execute("UPDATE waiting SET sealed = x'00' WHERE number = 1")
+        db.execute(
+            "UPDATE waiting SET sealed = (SELECT sealed FROM waiting WHERE number = 3) WHERE number = 2"
+        )
+    db.close()
+    with Spool(tmp_path / "spool", KEY) as spool:
+        assert records(spool) == [b"3"]
+        assert spool.dropped == 2
+
+
+def test_a_second_client_is_told_that_the_spool_is_in_use(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY), pytest.raises(SpoolError, match="locked") as caught:
+        Spool(tmp_path / "spool", KEY)
+    assert "other client" in caught.value.remedy
+
+
+def test_what_is_no_spool_or_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello " * 1000)
+    with pytest.raises(SpoolError, match="cannot be used"):
+        Spool(tmp_path / "text", KEY)
+    with sqlite3.connect(tmp_path / "newer") as db:
+        db.execute("PRAGMA user_version = 9")
+    db.close()
+    with pytest.raises(SpoolError, match="version 9"):
+        Spool(tmp_path / "newer", KEY)
+
+
+def test_a_full_disk_drops_the_new_record_and_the_client_goes_on(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        outbox = Outbox(DirectUploader(lambda _: None), ManualClock(), queue=spool)
+        outbox.put(RECORD)
+        (pages,) = spool._db.execute("PRAGMA page_count").fetchone()
+        spool._db.execute(f"PRAGMA max_page_count = {pages}")
+        for _ in range(5):
+            outbox.put(RECORD)
+        assert isinstance(outbox.last_error, SpoolError)
+        assert 1 <= outbox.counts.dropped < 5
+        assert len(outbox) + outbox.counts.dropped == 6
+        assert outbox.flush()
+
+
+def test_the_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "spool.key"
+    key = spool_key(path)
+    assert len(key) == 32
+    assert spool_key(path) == key
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    with pytest.raises(KeyPermissionError):
+        spool_key(path)
+
+
+def test_an_outage_of_the_service_and_restarts_of_the_client_lose_nothing(tmp_path: Path) -> None:
+    clock = ManualClock()
+    taken: list[bytes] = []
+    tried: list[bytes] = []
+    up = False
+
+    def take(record: bytes) -> None:
+        tried.append(record)
+        if not up:
+            raise TransportError("Down.", remedy="Wait.")
+        taken.append(record)
+
+    for hour in range(10):
+        up = hour == 9
+        with Spool(tmp_path / "spool", KEY) as spool:
+            outbox = Outbox(DirectUploader(take), clock, queue=spool)
+            outbox.put(bytes([hour]) + RECORD[1:])
+            outbox.flush()
+            clock.advance(3600.0)
+            outbox.flush()
+    assert taken == [bytes([hour]) + RECORD[1:] for hour in range(10)]
+    assert set(tried[:18]) == {taken[0]}, "the same bytes, again and again"
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.binary(min_size=1, max_size=40)),
+        st.tuples(st.just("send"), st.sampled_from(["ok", "down", "refused"])),
+        st.tuples(st.just("restart"), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@given(actions=ACTIONS)
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_it_behaves_as_the_queue_in_memory_and_survives_restarts(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, object]]
+) -> None:
+    path = tmp_path_factory.mktemp("spool") / "spool"
+    clock = ManualClock()
+    answer: list[object] = ["ok"]
+    got: list[list[bytes]] = [[], []]
+
+    def taker(index: int) -> DirectUploader:
+        def take(record: bytes) -> None:
+            if answer[0] == "down":
+                raise TransportError("Down.", remedy="Wait.")
+            if answer[0] == "refused":
+                raise RefusedReportError("No.", remedy="Nothing.")
+            got[index].append(record)
+
+        return DirectUploader(take)
+
+    model = Outbox(taker(0), clock, queue=MemoryQueue(10**6))
+    spool = Spool(path, KEY)
+    real = Outbox(taker(1), clock, queue=spool)
+    for action, value in actions:
+        clock.advance(60.0)
+        if action == "put":
+            model.put(value)  # type: ignore[arg-type]
+            real.put(value)  # type: ignore[arg-type]
+        elif action == "send":
+            answer[0] = value
+            assert model.flush() == real.flush()
+        else:
+            spool.close()
+            spool = Spool(path, KEY)
+            real = Outbox(taker(1), clock, queue=spool)
+        assert len(model) == len(real)
+        assert got[0] == got[1]
+    spool.close()
+
+
+def test_a_spool_needs_no_more_files_than_its_own(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        spool.put(b"1", 0.0)
+    assert {os.fspath(each.name) for each in tmp_path.iterdir()} <= {"spool", "spool-wal", "spool-shm"}
