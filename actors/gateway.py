@@ -15,7 +15,6 @@ import msgspec
 from aiohttp import web
 
 from penrose_ray.aggregate.arrival import Answer, Arrival, Outcome
-from penrose_ray.aggregate.routing import bucket_of, owner
 from penrose_ray.errors import JournalError, PenroseError, PortInUseError, WireError
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
@@ -29,14 +28,19 @@ if TYPE_CHECKING:
 
 _CACHED_CLASSES = 100_000
 _RETRY_AFTER_S = 1
+_ATTEMPTS = 4
+"""Tries to find the shard of a bucket that moves meanwhile; then the client is asked to come back."""
 
 
 class Backend(Protocol):
     """Matcher and shards, wherever they run."""
 
-    @property
-    def shards(self) -> Sequence[str]:
-        """Names of the shards."""
+    async def owner_of(self, report_id: ReportId) -> str:
+        """Name of the shard that takes this report, as far as is known here."""
+        ...
+
+    async def refresh(self) -> None:
+        """Learn the shards' places anew: a bucket has moved."""
         ...
 
     async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
@@ -106,11 +110,26 @@ class Intake:
             answers.append(checked if isinstance(checked, _Refused) else None)
             if isinstance(checked, Report):
                 reports.append((index, checked))
-        for shard, mine in self._by_shard(reports).items():
-            done = await self._deliver(shard, [report for _, report in mine])
-            for (index, _), answer in zip(mine, done, strict=True):
-                answers[index] = answer
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                await self._backend.refresh()
+            reports = await self._deliver_all(reports, answers)
+            if not reports:
+                break
         return [answer for answer in answers if answer is not None]
+
+    async def _deliver_all(
+        self, reports: list[tuple[int, Report]], answers: list[Answer | _Refused | None]
+    ) -> list[tuple[int, Report]]:
+        """Fill in answers; returns the reports whose bucket is not where it was thought to be."""
+        lost: list[tuple[int, Report]] = []
+        for shard, mine in (await self._by_shard(reports)).items():
+            done = await self._deliver(shard, [report for _, report in mine])
+            for (index, report), answer in zip(mine, done, strict=True):
+                answers[index] = answer
+                if answer.outcome is Outcome.REFUSED_WRONG_OWNER:
+                    lost.append((index, report))
+        return lost
 
     def _check(self, record: bytes) -> Report | _Refused:
         try:
@@ -134,13 +153,13 @@ class Intake:
             return _Refused("invalid-message", str(error))
         return None
 
-    def _by_shard(self, reports: Iterable[tuple[int, Report]]) -> dict[str, list[tuple[int, Report]]]:
+    async def _by_shard(self, reports: Iterable[tuple[int, Report]]) -> dict[str, list[tuple[int, Report]]]:
         grouped: dict[str, list[tuple[int, Report]]] = defaultdict(list)
         for index, report in reports:
-            grouped[owner(bucket_of(report.report_id), self._backend.shards)].append((index, report))
+            grouped[await self._backend.owner_of(report.report_id)].append((index, report))
         return grouped
 
-    async def _deliver(self, shard: str, reports: list[Report]) -> list[Answer | _Refused]:
+    async def _deliver(self, shard: str, reports: list[Report]) -> list[Answer]:
         """Look ids up first: a repeated report must not found a class, nor be judged again."""
         strangers = [each for each in reports if self._cached(each) is None]
         known: set[ReportId] = set()
@@ -148,9 +167,7 @@ class Intake:
             known = await self._backend.known(shard, [each.report_id for each in strangers])
             await self._learn([each for each in strangers if each.report_id not in known])
         fresh = [(index, each) for index, each in enumerate(reports) if each.report_id not in known]
-        answers: list[Answer | _Refused] = [
-            Answer(each.report_id, Outcome.KNOWN, "already counted") for each in reports
-        ]
+        answers = [Answer(each.report_id, Outcome.KNOWN, "already counted") for each in reports]
         if fresh:
             done = await self._backend.accept(shard, [self._arrival(each) for _, each in fresh])
             for (index, _), answer in zip(fresh, done, strict=True):

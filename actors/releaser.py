@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 class Shards(Protocol):
     """All shards and the matcher of a service."""
 
+    def hold(self, *, held: bool) -> None:
+        """Let no bucket move between shards, or let them move again."""
+        ...
+
     def batches(self) -> list[BatchId]:
         """Open batches of any shard."""
         ...
@@ -56,6 +60,11 @@ class Releaser:
         return stored or self._releases.obtain(self._task.task_id, batch, lambda: self._make(batch))
 
     def _make(self, batch: BatchId) -> Handover:
-        self._shards.close_batch(batch)
+        self._shards.hold(held=True)
+        try:
+            self._shards.close_batch(batch)
+            parts = self._shards.sums(batch)
+        finally:
+            self._shards.hold(held=False)
         models = {each.class_id: each.gpu_model for each in self._shards.classes()}
-        return build(self._task, self._shards.sums(batch), models.__getitem__, self._encryptor)
+        return build(self._task, parts, models.__getitem__, self._encryptor)

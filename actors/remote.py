@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
 
+from penrose_ray.actors.coalesce import Coalescer
+from penrose_ray.actors.directory import DirectoryService, ShardGoneError
 from penrose_ray.actors.gateway import Gateway, Intake, UnavailableError
 from penrose_ray.errors import PenroseError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
+    from penrose_ray.aggregate.routing import Table
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.types import BatchId, ReportId
 
+_PAUSE_S = 0.2
+_CALL_TIMEOUT_S = 60.0
 Handle = Any
 """A Ray actor handle; Ray gives it no static type."""
 
@@ -72,29 +79,98 @@ def ask(reference: Any, timeout_s: float | None = None) -> Any:  # noqa: ANN401 
         raise unwrapped(error) from None
 
 
+def named(prefix: str, name: str) -> Handle:
+    """Handle of the actor of that name; ShardGoneError while there is none."""
+    try:
+        return ray.get_actor(f"{prefix} {name}")
+    except ValueError as error:
+        raise ShardGoneError(f"There is no actor {prefix} {name}.", remedy="Wait until it works.") from error
+
+
+class DirectoryActor:
+    """The directory with actors as its shards. Threads answer questions while buckets move."""
+
+    def __init__(self, path: Path, prefix: str, shards: Sequence[str]) -> None:
+        self._prefix = prefix
+        self._service = DirectoryService(path, shards, self._call, pause=lambda: time.sleep(_PAUSE_S))
+
+    def table(self) -> Table:
+        """Owner of every bucket."""
+        return self._service.table()
+
+    def place(self, shards: Sequence[str]) -> Table:
+        """Share the buckets among these shards."""
+        return self._service.place(shards)
+
+    def hold(self, *, held: bool) -> None:
+        """Let no bucket move, or let them move again."""
+        self._service.hold(held=held)
+
+    def _call(self, shard: str, method: str, /, *arguments: object) -> Any:  # noqa: ANN401 - as the method
+        handle = named(self._prefix, shard)
+        try:
+            return ask(getattr(handle, method).remote(*arguments), _CALL_TIMEOUT_S)
+        except (RayActorError, GetTimeoutError) as error:
+            raise ShardGoneError(
+                f"{shard} does not answer: {error}.", remedy="Wait until it works."
+            ) from error
+
+
 class RemoteBackend:
     """Matcher and shards as a gateway sees them."""
 
-    def __init__(self, matcher: Handle, shards: Mapping[str, Handle]) -> None:
+    def __init__(self, prefix: str, directory: Handle, matcher: Handle) -> None:
+        self._prefix = prefix
+        self._directory = directory
         self._matcher = matcher
-        self._shards = dict(shards)
-
-    @property
-    def shards(self) -> Sequence[str]:
-        """Names of the shards."""
-        return list(self._shards)
+        self._table: Table | None = None
+        self._shards: dict[str, _RemoteShard] = {}
 
     async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
         """Class of each (GPU model, scheme, signature)."""
         return await _answer(self._matcher.match.remote(list(wanted)), "matcher")  # type: ignore[no-any-return]
 
+    async def owner_of(self, report_id: ReportId) -> str:
+        """Name of the shard that takes this report, as far as is known here."""
+        if self._table is None:
+            await self.refresh()
+        return self._table.owner_of(report_id) if self._table else ""
+
+    async def refresh(self) -> None:
+        """Learn the shards' places anew."""
+        self._table = await _answer(self._directory.table.remote(), "directory")
+
     async def known(self, shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
         """Which report ids a shard has already accepted."""
-        return await _answer(self._shards[shard].known.remote(list(ids)), shard)  # type: ignore[no-any-return]
+        return await _answer(self._shard(shard).handle.known.remote(list(ids)), shard)  # type: ignore[no-any-return]
 
     async def accept(self, shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
         """Journal and add arrivals."""
-        return await _answer(self._shards[shard].accept.remote(list(arrivals)), shard)  # type: ignore[no-any-return]
+        return await self._shard(shard).accept.call(arrivals)
+
+    def waiting(self) -> int:
+        """Reports that no shard has taken yet."""
+        return sum(len(shard.accept) for shard in self._shards.values())
+
+    def _shard(self, name: str) -> _RemoteShard:
+        if name not in self._shards:
+            try:
+                self._shards[name] = _RemoteShard(name, named(self._prefix, name))
+            except ShardGoneError as error:
+                raise UnavailableError(error.message, remedy=error.remedy) from error
+        return self._shards[name]
+
+
+class _RemoteShard:
+    """A shard's handle; reports that arrive while it is busy go together."""
+
+    def __init__(self, name: str, handle: Handle) -> None:
+        self.handle = handle
+        self.accept: Coalescer[Arrival, Answer] = Coalescer(self._accept)
+        self._name = name
+
+    async def _accept(self, arrivals: list[Arrival]) -> list[Answer]:
+        return await _answer(self.handle.accept.remote(arrivals), self._name)  # type: ignore[no-any-return]
 
 
 async def _answer(reference: Any, name: str) -> Any:  # noqa: ANN401 - whatever the method returns
@@ -110,14 +186,18 @@ class GatewayActor:
     """The gateway on an actor's event loop."""
 
     def __init__(
-        self, signed_task: bytes, matcher: Handle, shards: Mapping[str, Handle], most_reports: int
+        self, signed_task: bytes, prefix: str, directory: Handle, matcher: Handle, most_reports: int
     ) -> None:
-        intake = Intake(signed_task, RemoteBackend(matcher, shards), most_reports=most_reports)
-        self._gateway = Gateway(intake)
+        self._backend = RemoteBackend(prefix, directory, matcher)
+        self._gateway = Gateway(Intake(signed_task, self._backend, most_reports=most_reports))
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port."""
         return await self._gateway.start(host, port)
+
+    async def waiting(self) -> int:
+        """Reports that no shard has taken yet."""
+        return self._backend.waiting()
 
     async def stop(self) -> None:
         """Close the port."""
@@ -127,22 +207,27 @@ class GatewayActor:
 class RemoteShards:
     """All shards and the matcher as the release desk sees them."""
 
-    def __init__(self, matcher: Handle, shards: Sequence[Handle]) -> None:
+    def __init__(self, directory: Handle, matcher: Handle, shards: Callable[[], Sequence[Handle]]) -> None:
+        self._directory = directory
         self._matcher = matcher
-        self._shards = list(shards)
+        self._shards = shards
+
+    def hold(self, *, held: bool) -> None:
+        """Let no bucket move while a release is being made."""
+        ask(self._directory.hold.remote(held=held))
 
     def batches(self) -> list[BatchId]:
         """Open batches of any shard, ascending."""
-        counts = ask([shard.batches.remote() for shard in self._shards])
+        counts = ask([shard.batches.remote() for shard in self._shards()])
         return sorted({each.batch for part in counts for each in part})
 
     def close_batch(self, batch: BatchId) -> None:
         """Close a batch on every shard."""
-        ask([shard.close_batch.remote(batch) for shard in self._shards])
+        ask([shard.close_batch.remote(batch) for shard in self._shards()])
 
     def sums(self, batch: BatchId) -> list[PartialSum]:
         """The parts of every shard."""
-        return [one for part in ask([shard.sums.remote(batch) for shard in self._shards]) for one in part]
+        return [one for part in ask([shard.sums.remote(batch) for shard in self._shards()]) for one in part]
 
     def classes(self) -> list[SnippetClass]:
         """All snippet classes."""

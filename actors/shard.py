@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from penrose_ray.aggregate.service import ShardService
@@ -14,8 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
+    from penrose_ray.aggregate.moving import Placement, Snapshot
     from penrose_ray.aggregate.service import BatchCount, Counts
-    from penrose_ray.types import BatchId, ReportId
+    from penrose_ray.types import BatchId, BucketId, ReportId
 
 
 class Shard:
@@ -23,7 +26,9 @@ class Shard:
 
     def __init__(self, path: Path, signed_task: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._service = ShardService(path, verify(signed_task), SystemClock())
+        self._service = ShardService(path, verify(signed_task), SystemClock(), placed=True)
+        self._busy_s = 0.0
+        self._lock = threading.Lock()
 
     def known(self, ids: Sequence[ReportId]) -> set[ReportId]:
         """Which report ids have been accepted."""
@@ -31,7 +36,20 @@ class Shard:
 
     def accept(self, arrivals: Sequence[Arrival]) -> list[Answer]:
         """Journal and add arrivals."""
-        return self._service.accept(arrivals)
+        started_s = time.thread_time()
+        try:
+            return self._service.accept(arrivals)
+        finally:
+            with self._lock:
+                self._busy_s += time.thread_time() - started_s
+
+    def busy_s(self) -> float:
+        """CPU seconds spent on reports since this process started."""
+        return self._busy_s
+
+    def tick(self) -> None:
+        """Do what is due from time to time: watch the disk, store sums, delete old rows."""
+        self._service.upkeep.tick()
 
     def batches(self) -> list[BatchCount]:
         """Open batches that hold reports."""
@@ -44,6 +62,22 @@ class Shard:
     def close_batch(self, batch: BatchId) -> None:
         """Take no more reports into a batch."""
         self._service.close_batch(batch)
+
+    def seal(self, buckets: frozenset[BucketId], epoch: int) -> None:
+        """Refuse reports of these buckets: they are about to move."""
+        self._service.moves.seal(buckets, epoch=epoch)
+
+    def export(self, buckets: frozenset[BucketId], epoch: int, after: int) -> Snapshot:
+        """A page of sealed buckets."""
+        return self._service.moves.export(buckets, epoch=epoch, after=after)
+
+    def receive(self, page: Snapshot) -> None:
+        """Keep a page of buckets that may become this shard's."""
+        self._service.moves.receive(page)
+
+    def settle(self, placement: Placement) -> None:
+        """Obey the directory's word."""
+        self._service.moves.settle(placement)
 
     def counts(self) -> Counts:
         """Figures for status and progress."""

@@ -16,8 +16,18 @@ from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.actors.processes import adopt_orphans, end_ray, family
 from penrose_ray.actors.releaser import Releaser
-from penrose_ray.actors.remote import GatewayActor, Handle, Hosted, RemoteShards, ask, shell
-from penrose_ray.actors.shard import Shard
+from penrose_ray.actors.remote import (
+    DirectoryActor,
+    GatewayActor,
+    Handle,
+    Hosted,
+    RemoteShards,
+    ask,
+    shell,
+)
+from penrose_ray.actors.scaler import Scaler
+from penrose_ray.actors.shard_pool import SHARD_RESOURCE, ShardPool
+from penrose_ray.clock import SystemClock
 from penrose_ray.errors import PlacementError
 from penrose_ray.task import SignedTask, Task, verify
 
@@ -33,11 +43,10 @@ if TYPE_CHECKING:
     from penrose_ray.types import BatchId
 
 DESIGN_SERVER = "penrose_ray.actors.design_server:DesignServer"
-_SHARD_RESOURCE = "shard"
 _OBJECT_STORE_BYTES = 128 * 2**20
 _FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
-_SERVICE_ACTORS = 3
-"""Design server, matcher and gateway; shards and clients come on top."""
+_SERVICE_ACTORS = 4
+"""Design server, matcher, directory and gateway; shards and clients come on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,12 @@ class Progress:
 
 def requested_cpus(settings: Settings) -> int:
     """Logical CPUs that the graph asks of Ray: one an actor."""
-    return _SERVICE_ACTORS + settings.service.shards + sum(each.count for each in settings.clients)
+    return _SERVICE_ACTORS + most_shards(settings) + sum(each.count for each in settings.clients)
+
+
+def most_shards(settings: Settings) -> int:
+    """Shards that the scaler may start."""
+    return max(settings.service.shards, settings.service.most_shards)
 
 
 class Topology:
@@ -78,35 +92,40 @@ class Topology:
             raise
 
     def _build(self, settings: Settings, draft: TomlFile) -> None:
-        state = settings.service.state_dir.absolute()
         timeout_s = settings.service.start_timeout_s
-        self._design_server = _actor(Hosted, name="design server").remote(
-            DESIGN_SERVER, _absolute(settings).design_server, draft
-        )
+        self._design_server = _actor(Hosted).remote(DESIGN_SERVER, _absolute(settings).design_server, draft)
         ask(self._design_server.ready.remote(), timeout_s)
         self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
         self.task: Task = verify(self.signed_task)
-        home = state / self.task.task_id.hex()[:16]
-        self.matcher = _actor(Matcher, name="matcher", **_FOR_EVER).remote(
-            home / "classes.sqlite", self.signed_task
-        )
-        self.shards: dict[str, Handle] = {
-            f"shard-{number}": _actor(
-                Shard, name=f"shard-{number}", resources={_SHARD_RESOURCE: 1}, **_FOR_EVER
-            ).remote(home / f"shard-{number}.sqlite", self.signed_task)
-            for number in range(settings.service.shards)
-        }
-        ask([each.ready.remote() for each in (self.matcher, *self.shards.values())], timeout_s)
-        self._gateway = _actor(GatewayActor, name="gateway", max_concurrency=1000).remote(
-            self.signed_task, self.matcher, self.shards, settings.service.most_reports_per_request
-        )
-        port = ask(self._gateway.start.remote(settings.service.host, settings.service.port), timeout_s)
-        self.url = f"http://{settings.service.host}:{port}"
-        releases = settings.design_server.releases_dir.absolute()
-        remote_shards = RemoteShards(self.matcher, list(self.shards.values()))
-        self._releaser = Releaser(self.signed_task, releases, remote_shards)
+        self._build_service(settings, timeout_s)
         self._clients = [self._client(each, copy) for each in settings.clients for copy in range(each.count)]
         ask([each.ready.remote() for each in self._clients], timeout_s)
+
+    def _build_service(self, settings: Settings, timeout_s: float) -> None:
+        short_id = self.task.task_id.hex()[:16]
+        home = settings.service.state_dir.absolute() / short_id
+        prefix = f"penrose {short_id[:8]}"
+        self.matcher = _actor(Matcher, name=f"{prefix} matcher", **_FOR_EVER).remote(
+            home / "classes.sqlite", self.signed_task
+        )
+        self.pool = ShardPool(home, self.signed_task, prefix)
+        names = self.pool.start(settings.service.shards, timeout_s)
+        self.directory = _actor(
+            DirectoryActor, name=f"{prefix} directory", max_concurrency=4, **_FOR_EVER
+        ).remote(home / "directory.json", prefix, names)
+        ask([self.matcher.ready.remote(), self.directory.ready.remote()], timeout_s)
+        self.gateway = _actor(GatewayActor, name=f"{prefix} gateway", max_concurrency=1000).remote(
+            self.signed_task, prefix, self.directory, self.matcher, settings.service.most_reports_per_request
+        )
+        self.pool.join(self.directory, self.gateway)
+        port = ask(self.gateway.start.remote(settings.service.host, settings.service.port), timeout_s)
+        self.url = f"http://{settings.service.host}:{port}"
+        shards = RemoteShards(self.directory, self.matcher, lambda: list(self.pool.working.values()))
+        releases = settings.design_server.releases_dir.absolute()
+        self._releaser = Releaser(self.signed_task, releases, shards)
+        self.scaler = Scaler(
+            self.pool, SystemClock(), least=settings.service.shards, most=most_shards(settings)
+        )
 
     def _client(self, settings: ClientSettings, copy: int) -> Handle:
         signer = msgspec.msgpack.decode(self.signed_task, type=SignedTask).signer
@@ -121,7 +140,7 @@ class Topology:
     def progress(self) -> Progress:
         """Totals so far."""
         clients = ask([each.counts.remote() for each in self._clients])
-        counts = ask([each.counts.remote() for each in self.shards.values()])
+        counts = ask([each.counts.remote() for each in self.pool.working.values()])
         return Progress(
             tuple(clients), sum(each.reports for each in counts), sum(each.sums for each in counts)
         )
@@ -154,8 +173,8 @@ class Topology:
     def close(self) -> None:
         """Stop listening, close the journals and end every process that `ray.init` started."""
         with contextlib.suppress(Exception):  # whatever is broken, the processes must go
-            ask(self._gateway.stop.remote(), 1)
-            ask([shard.close.remote() for shard in self.shards.values()], 1)
+            ask(self.gateway.stop.remote(), 1)
+            self.pool.close(1)
         ray.shutdown()
         if not self._settings.service.ray_address:
             end_ray(self._others)
@@ -179,10 +198,9 @@ def build(settings: Settings, draft: TomlFile) -> Topology:
     return Topology(settings, draft)
 
 
-def _actor(kind: type, *, name: str = "", **options: object) -> Handle:
-    """`kind` as an actor class of one logical CPU; a named one says in `ps` what it is."""
-    named = {"name": f"penrose {name}"} if name else {}
-    return ray.remote(num_cpus=1)(shell(kind)).options(**named, **options)
+def _actor(kind: type, **options: object) -> Handle:
+    """`kind` as an actor class of one logical CPU."""
+    return ray.remote(num_cpus=1)(shell(kind)).options(**options)
 
 
 def _start_ray(settings: Settings) -> None:
@@ -192,7 +210,7 @@ def _start_ray(settings: Settings) -> None:
         ray.init(
             num_cpus=wanted,
             num_gpus=0,
-            resources={_SHARD_RESOURCE: settings.service.shards},
+            resources={SHARD_RESOURCE: most_shards(settings)},
             object_store_memory=_OBJECT_STORE_BYTES,
             include_dashboard=False,
             log_to_driver=False,
@@ -204,7 +222,7 @@ def _start_ray(settings: Settings) -> None:
     have = ray.cluster_resources()  # type: ignore[no-untyped-call]
     short = {
         name: (need, have.get(name, 0))
-        for name, need in (("CPU", wanted), (_SHARD_RESOURCE, settings.service.shards))
+        for name, need in (("CPU", wanted), (SHARD_RESOURCE, settings.service.shards))
         if have.get(name, 0) < need
     }
     if short:

@@ -35,6 +35,10 @@ class ServiceSettings(Section):
     port: int = Field(default=0, ge=0, le=65535)
     """0 lets the kernel choose a free port."""
     shards: int = Field(default=2, ge=1, le=256)
+    """Shards at the start, and the least."""
+    most_shards: int = Field(default=0, ge=0, le=256)
+    """Shards under load, which the scaler adds; 0 means no more than `shards`."""
+    scale_every_s: float = Field(default=5.0, gt=0)
     state_dir: Path
     """Journals of the matcher, the shards and the ledger."""
     most_reports_per_request: int = Field(default=1000, ge=1)

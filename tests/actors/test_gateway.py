@@ -39,10 +39,15 @@ class LocalBackend:
     """One matcher and one shard in this process; `fault` is raised instead of accepting."""
 
     def __init__(self, home: Path, signed: bytes) -> None:
-        self.shards: Sequence[str] = ["only"]
         self.matcher = Matcher(home / "classes.sqlite", signed)
         self.shard = ShardService(home / "shard.sqlite", verify(signed), SystemClock())
         self.fault: Exception | None = None
+
+    async def owner_of(self, _report_id: ReportId) -> str:
+        return "only"
+
+    async def refresh(self) -> None:
+        raise AssertionError("nothing moves here")
 
     async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
         return self.matcher.match(wanted)
@@ -94,7 +99,8 @@ def service(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignK
     def seal(value: int = 3, *, names: int = 20, hours_ago: float = 0) -> bytes:
         counts = np.zeros(128, np.int64)
         counts[value] = 50
-        snippet = signature(np.arange(200) % names, [f"kernel_{n}_{names}" for n in range(names)])
+        table = [f"kernel_{n}_{names}" for n in range(names)]
+        snippet = signature(np.arange(200) % names, table, scheme_id=task.signature_scheme)
         now_s = SystemClock().now_s() - 3600 * hours_ago
         return encode(sealer.seal(Contribution(0, counts, real=True), snippet, now_s=now_s))
 
@@ -125,7 +131,8 @@ def test_a_report_is_accepted_once_however_often_it_is_sent(service: Service) ->
 def test_a_repeated_report_founds_no_class(service: Service) -> None:
     record = service.seal()
     service.post(record)
-    stranger = signature(np.arange(100) % 30, [f"stranger_{n}" for n in range(30)])
+    names = [f"stranger_{n}" for n in range(30)]
+    stranger = signature(np.arange(100) % 30, names, scheme_id=service.task.signature_scheme)
 
     status, _ = service.post(changed(record, signature=stranger.to_bytes()))
 

@@ -7,10 +7,14 @@ from multiprocessing.connection import Listener
 from pathlib import Path
 
 from penrose_ray.actors.shard import Shard
+from penrose_ray.aggregate.moving import Placement
+from penrose_ray.aggregate.routing import BUCKETS
+from penrose_ray.types import BucketId
 
 
 def serve(socket: Path, journal: Path, task: Path) -> None:
     shard = Shard(journal, task.read_bytes())
+    shard.settle(Placement(1, frozenset(BucketId(bucket) for bucket in range(BUCKETS))))
     with Listener(str(socket), family="AF_UNIX") as listener, listener.accept() as connection:
         while True:
             try:

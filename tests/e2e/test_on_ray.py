@@ -94,7 +94,7 @@ class RepeatingUploader:
     def send(self, record: bytes) -> None:
         if self.sent == 25:
             self.sent += 1
-            victim = self._topology.shards["shard-0"]
+            victim = self._topology.pool.working["shard-0"]
             os.kill(ask(victim.pid.remote()), signal.SIGKILL)
         try:
             self._inner.send(record)
@@ -113,7 +113,7 @@ def test_decrypted_sums_equal_plain_sums_over_http_with_a_shard_killed(
     print("seed", seed)  # noqa: T201 - shown when the test fails
     truth = fleet.Truth()
     uploader = RepeatingUploader(service)
-    first_pid = ask(service.shards["shard-0"].pid.remote())
+    first_pid = ask(service.pool.working["shard-0"].pid.remote())
     for number in range(3):
         trace = tmp_path / f"client-{number}.json.gz"
         fleet.write_trace(trace, seed=seed + number, rounds=4)
@@ -127,8 +127,8 @@ def test_decrypted_sums_equal_plain_sums_over_http_with_a_shard_killed(
             os.sched_yield()
         assert outbox.counts.refused == 0
         assert outbox.counts.dropped == 0
-    assert ask(service.shards["shard-0"].pid.remote()) != first_pid
-    assert all(ask([each.counts.remote() for each in service.shards.values()]))
+    assert ask(service.pool.working["shard-0"].pid.remote()) != first_pid
+    assert all(ask([each.counts.remote() for each in service.pool.working.values()]))
 
     handovers = [service.release(batch) for batch in service.batches()]
     opened = service.open(handovers, tmp_path / "release.parquet")
@@ -164,8 +164,8 @@ def _assert_equal(service: Topology, truth: fleet.Truth, path: Path) -> None:
 
 def test_ray_has_exactly_the_cpus_that_the_graph_asks_for(service: Topology) -> None:
     settings, _ = load_settings(Path(__file__).parents[2] / "configs" / "laptop.toml")
-    assert requested_cpus(settings) == 3 + 2 + 3
-    assert ray.cluster_resources()["CPU"] == 5
+    assert requested_cpus(settings) == 4 + 2 + 3
+    assert ray.cluster_resources()["CPU"] == 6
     assert ray.cluster_resources()["shard"] == 2
     assert service.task.demo
 

@@ -1,0 +1,198 @@
+"""The directory: who keeps which bucket, durable, and the moves that change it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from penrose_ray.aggregate.moving import Placement
+from penrose_ray.aggregate.placement import (
+    Copied,
+    Copy,
+    Directory,
+    Held,
+    Interrupted,
+    Seal,
+    Sealed,
+    Settle,
+    Settled,
+    State,
+    Store,
+    Stored,
+    Wanted,
+)
+from penrose_ray.aggregate.routing import Table
+from penrose_ray.errors import JournalError, JournalVersionError, PenroseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penrose_ray.aggregate.placement import Event, Instruction
+
+_VERSION = 1
+
+
+class ShardGoneError(PenroseError):
+    """A shard did not answer; what was under way is tried again."""
+
+    code = "busy"
+    exit_code = 40
+
+
+class Call(Protocol):
+    """Calls a method of a shard wherever it runs; ShardGoneError when it does not answer."""
+
+    def __call__(self, shard: str, method: str, /, *arguments: object) -> Any:  # noqa: ANN401 - as the method
+        """The method's result."""
+        ...
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    state: State
+
+
+class DirectoryService:
+    """The pure directory at work. One instance writes the file; its calls may come from any thread."""
+
+    def __init__(
+        self, path: Path, shards: Sequence[str], call: Call, *, pause: Callable[[], object] = lambda: None
+    ) -> None:
+        """Read the file or begin with `shards`; then every shard is told its buckets.
+
+        Args:
+            path: the file that survives restarts.
+            shards: names of the shards that work.
+            call: reaches a shard.
+            pause: waits a little before a shard that did not answer is asked again.
+
+        Raises:
+            JournalError: the file is damaged.
+            JournalVersionError: a newer version wrote it.
+        """
+        self._path = path
+        self._call = call
+        self._pause = pause
+        self._mutex = threading.Lock()
+        self._held = False
+        state = _read(path) or Directory.fresh(shards)
+        _write(path, state)
+        self._directory = Directory(state)
+        with self._mutex:
+            self._carry_out(self._directory.start(shards))
+
+    def table(self) -> Table:
+        """Owner of every bucket, as stored."""
+        return self._directory.state.table
+
+    def place(self, shards: Sequence[str]) -> Table:
+        """Share the buckets among these shards and return the table when all have moved.
+
+        Interrupted by a shard that does not answer, it has undone the move under way: call again.
+
+        Raises:
+            ShardGoneError: a move was given up.
+        """
+        with self._mutex:
+            self._carry_out(self._directory.handle(Wanted(tuple(shards))))
+            table, held = self._directory.state.table, self._held
+        if not held and table.owners != Table.of(shards).owners:
+            raise ShardGoneError("Not all buckets could move.", remedy="Try again when all shards work.")
+        return table
+
+    def hold(self, *, held: bool) -> None:
+        """Let no bucket move while a release is being made."""
+        with self._mutex:
+            self._held = held
+            self._carry_out(self._directory.handle(Held(held)))
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        waiting = deque(instructions)
+        while waiting:
+            waiting.extend(self._directory.handle(self._answer(waiting.popleft())))
+
+    def _answer(self, instruction: Instruction) -> Event:
+        match instruction:
+            case Store(state):
+                _write(self._path, state)
+                return Stored()
+            case Settle(shard, epoch, buckets):
+                self._settle(shard, Placement(epoch, buckets))
+                return Settled(shard, epoch)
+            case Seal(move):
+                try:
+                    self._call(move.source, "seal", move.buckets, move.epoch)
+                except ShardGoneError as error:
+                    return Interrupted(str(error))
+                return Sealed(move.epoch)
+            case Copy(move):
+                try:
+                    self._copy(move.source, move.target, move.buckets, move.epoch)
+                except ShardGoneError as error:
+                    return Interrupted(str(error))
+                return Copied(move.epoch)
+
+    def _copy(self, source: str, target: str, *place: object) -> None:
+        after: int | None = 0
+        while after is not None:
+            page = self._call(source, "export", *place, after)
+            self._call(target, "receive", page)
+            after = page.following
+
+    def _settle(self, shard: str, placement: Placement) -> None:
+        while True:
+            try:
+                self._call(shard, "settle", placement)
+            except ShardGoneError:
+                self._pause()
+            else:
+                return
+
+
+def _read(path: Path) -> State | None:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JournalError(
+            f"The directory's file {path} cannot be read: {error}.", remedy="Check its permissions."
+        ) from error
+    try:
+        saved = msgspec.json.decode(raw, type=_Saved)
+    except msgspec.MsgspecError as error:
+        raise JournalError(
+            f"The directory's file {path} is damaged: {error}.", remedy="Restore it from a backup."
+        ) from error
+    if saved.version > _VERSION:
+        raise JournalVersionError(
+            f"The directory's file {path} has version {saved.version}, this program knows {_VERSION}.",
+            remedy="Use the newer release of penrose-ray that wrote it.",
+        )
+    return saved.state
+
+
+def _write(path: Path, state: State) -> None:
+    """Replace the file: after a crash either the old or the new state is there."""
+    unfinished = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(_Saved(_VERSION, state)))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise JournalError(
+            f"The directory's file {path} cannot be written: {error}.", remedy="Free space on its disk."
+        ) from error

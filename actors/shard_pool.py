@@ -1,0 +1,124 @@
+"""The shards of a service as actors: started, told their buckets, drained and ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ray
+
+from penrose_ray.actors.directory import ShardGoneError
+from penrose_ray.actors.remote import Handle, ask, named, shell
+from penrose_ray.actors.scaler import Load
+from penrose_ray.actors.shard import Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SHARD_RESOURCE = "shard"
+_THREADS = 8
+"""Calls that a shard takes at a time: what waits while it commits is committed together next."""
+
+
+class ShardPool:
+    """Names, handles and placement of all shards; the scaler's `Pool`."""
+
+    def __init__(self, home: Path, signed_task: bytes, prefix: str) -> None:
+        self._home = home
+        self._signed_task = signed_task
+        self._prefix = prefix
+        self._directory: Handle = None
+        self._gateway: Handle = None
+        self.working: dict[str, Handle] = {}
+        self._coming: dict[str, tuple[Handle, Handle]] = {}
+        """Shards that were asked for, with the reference of their `ready`."""
+
+    def start(self, count: int, timeout_s: float) -> list[str]:
+        """Start the first shards and wait until they work; returns their names.
+
+        Shards whose journals are there from an earlier run are started, too: their reports must not be lost.
+        """
+        kept = {path.stem for path in self._home.glob("shard-*.sqlite")}
+        names = sorted({f"shard-{number}" for number in range(count)} | kept, key=_number)
+        self.working = {name: self._actor(name) for name in names}
+        ask([handle.ready.remote() for handle in self.working.values()], timeout_s)
+        return names
+
+    def join(self, directory: Handle, gateway: Handle) -> None:
+        """Know who places the buckets and who has reports waiting."""
+        self._directory, self._gateway = directory, gateway
+
+    def place(self, names: Sequence[str]) -> None:
+        """Share the buckets among these shards.
+
+        Raises:
+            ShardGoneError: a shard did not answer; nothing is lost.
+        """
+        ask(self._directory.place.remote(list(names)))
+
+    def load(self) -> Load:
+        """CPU seconds of the shards that work, and reports that wait."""
+        self._welcome()
+        seconds = ask([handle.busy_s.remote() for handle in self.working.values()])
+        return Load(dict(zip(self.working, seconds, strict=True)), int(ask(self._gateway.waiting.remote())))
+
+    def pending(self) -> int:
+        """Shards that were asked for and do not work yet."""
+        return len(self._coming)
+
+    def grow(self, shards: int) -> None:
+        """Ask for more shards; the cluster's autoscaler sees their requests and adds nodes."""
+        taken = {_number(name) for name in (*self.working, *self._coming)}
+        free = (number for number in range(len(taken) + shards) if number not in taken)
+        for number, _ in zip(free, range(shards), strict=False):
+            name = f"shard-{number}"
+            handle = self._actor(name)
+            self._coming[name] = (handle, handle.ready.remote())
+
+    def shrink(self) -> None:
+        """Drain the shard of the highest number, then end it; its empty journal stays."""
+        name = max(self.working, key=_number)
+        rest = [each for each in self.working if each != name]
+        self.place(rest)
+        handle = self.working.pop(name)
+        ask(handle.close.remote())
+        ray.kill(handle)
+        (self._home / f"{name}.sqlite").rename(self._home / f"drained-{name}.sqlite")
+
+    def tick(self) -> None:
+        """Let every shard do what is due."""
+        ask([handle.tick.remote() for handle in self.working.values()])
+
+    def close(self, timeout_s: float) -> None:
+        """Close all journals."""
+        ask([handle.close.remote() for handle in self.working.values()], timeout_s)
+
+    def _welcome(self) -> None:
+        """Give buckets to the shards that have come up."""
+        references = {reference: name for name, (_, reference) in self._coming.items()}
+        if not references:
+            return
+        done, _ = ray.wait(list(references), num_returns=len(references), timeout=0)
+        came = [references[reference] for reference in done]
+        if not came:
+            return
+        self.place([*self.working, *came])
+        for name in came:
+            self.working[name] = self._coming.pop(name)[0]
+
+    def _actor(self, name: str) -> Handle:
+        try:
+            return named(self._prefix, name)
+        except ShardGoneError:
+            kind: Handle = ray.remote(num_cpus=1, resources={SHARD_RESOURCE: 1})(shell(Shard))
+            actor = kind.options(
+                name=f"{self._prefix} {name}",
+                max_restarts=-1,
+                max_task_retries=-1,
+                max_concurrency=_THREADS,
+            )
+            return actor.remote(self._home / f"{name}.sqlite", self._signed_task)
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2])
