@@ -6,11 +6,14 @@ import json
 import sqlite3
 from abc import ABC, abstractmethod
 from contextlib import closing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from penrose_ray.capture.collector import Collector, Forwarder
+from penrose_ray.capture.cupti_source import CuptiSource
 from penrose_ray.capture.events import Capabilities, EventBatch
 from penrose_ray.capture.queued import QueuedSource
 from penrose_ray.capture.replay import ReplaySource
@@ -111,6 +114,73 @@ class Ring(Rig):
         self.writer.close()
 
 
+class Cupti(Rig):
+    """CUPTI's source without a driver: the rig hands it the buffers."""
+
+    def make(self) -> EventSource:
+        self.recorded = _RecordedCupti(hold=0, capacity=CAPACITY)
+        self.launched = 0
+        return self.recorded
+
+    def launch(self, count: int) -> None:
+        if not count:
+            return
+        numbers = range(self.launched + 1, self.launched + count + 1)
+        zeros = dict.fromkeys(("queued", "device_id", "context_id", "stream_id", "graph_node_id"), 0)
+        sizes = dict.fromkeys((f"{kind}_{axis}" for kind in ("grid", "block") for axis in "xyz"), 1)
+        kernels = [
+            SimpleNamespace(
+                **zeros, **sizes, correlation_id=n, start=10 * n, end=10 * n + 5, name=f"k{n % 3}"
+            )
+            for n in numbers
+        ]
+        self.recorded.completed(kernels)
+        self.launched += count
+        self.recorded.take_over()
+
+
+class _RecordedCupti(CuptiSource):
+    def _start(self) -> None:
+        pass
+
+    def _stop(self) -> None:
+        self.take_over()
+
+    def take_over(self) -> None:
+        self._hand_on(self._order.take(last=True))
+
+
+class Collected(Rig):
+    """A collector that one rank forwards a scripted source to."""
+
+    def make(self) -> EventSource:
+        self.rank = ScriptedSource()
+        self.rank.open()
+        self.collector = Collector(self.rank.counters, bytes(16), capacity=CAPACITY)
+        self.forwarder: Forwarder | None = None
+        return self.collector
+
+    def launch(self, count: int) -> None:
+        if not self.collector.ranks:
+            self.tear_down()
+            self.forwarder = Forwarder(self.rank, self.collector.address, bytes(16))
+            while not self.collector.ranks:
+                self.collector.poll(0)
+        for first in range(0, count, CAPACITY):
+            part = min(CAPACITY, count - first)
+            name = self.rank.name_id("kernel")
+            self.rank.queue.push(EventBatch.of(part, 1, name_id=name, counters=5.0))
+            assert self.forwarder is not None
+            assert self.forwarder.forward() == part
+        expected = self.collector.health().seen + count
+        while count and self.collector.health().seen < expected:
+            self.collector.receive()
+
+    def tear_down(self) -> None:
+        if self.forwarder is not None:
+            self.forwarder.close()
+
+
 class Replay(Rig):
     live = False
     launches = 120
@@ -170,7 +240,7 @@ class RocprofCsv(Replay):
         return path
 
 
-RIGS: list[type[Rig]] = [Scripted, OpenCL, Ring, Kineto, Nsys, Ncu, RocprofCsv]
+RIGS: list[type[Rig]] = [Scripted, OpenCL, Ring, Cupti, Collected, Kineto, Nsys, Ncu, RocprofCsv]
 
 
 @pytest.fixture(params=RIGS, ids=lambda rig: rig.__name__)
