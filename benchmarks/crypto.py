@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import statistics
 import time
 from typing import TYPE_CHECKING
 
@@ -16,49 +17,212 @@ import numpy as np
 import phe
 from gmpy2 import mpz
 
-from benchmarks.harness import Contender, Timing, arguments, finish, show, significant, take_turns
-from penrose_ray.crypto.accumulate import Accumulator, Accumulators
+from benchmarks.harness import Contender, arguments, finish, show, significant, take_turns
+from penrose_ray.crypto.accumulate import Accumulator, Accumulators, Validator
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.ciphertext import join, split
 from penrose_ray.crypto.kernel import native
-from penrose_ray.crypto.packing import BINS, SlotProfile, Slots, pack, profile
+from penrose_ray.crypto.packing import BINS, Slots, pack, profile
 from penrose_ray.crypto.private_key import PrivateKey
-from penrose_ray.crypto.validate import Validator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from penrose_ray.crypto.public_key import PublicKey
+    from benchmarks.harness import Timing
+    from penrose_ray.crypto.blinding import Exponent
+    from penrose_ray.crypto.packing import SlotProfile
+
+    Keys = dict[int, PrivateKey]
+    Timings = dict[str, Timing]
+    Figures = dict[str, object]
 
 BATCH = 512
 KEY_ROUNDS = 3
+PER_RUN = 10
 SAMPLES = 10_000
-PAPER, STD3072, STD2048 = profile("paper1024", benchmark=True), profile("std3072"), profile("std2048")
-COMPACT = profile("compact3072")
+BASELINE = "plain gmpy2, n = 1024"
+STD3072, STD2048, COMPACT = profile("std3072"), profile("std2048"), profile("compact3072")
+PAPER = profile("paper1024", benchmark=True)
 
 
 def main() -> None:
     """Run all groups; the last line is the JSON object."""
     options = arguments("Packed Paillier against the plain way.")
-    tell = (lambda _: None) if options.json else show
     keygen_s, key = time_key_generation()
     keys = {3072: key, 2048: PrivateKey.generate(2048)}
-    result: dict[str, object] = {"keygen_s": significant(keygen_s), "native": native.unavailable() or "on"}
+    result: Figures = {"keygen_s": significant(keygen_s), "native": native.unavailable() or "on"}
     for group in (encryption, addition, decryption):
         timings, figures = group(keys, options.rounds)
-        tell(timings)
         result |= figures
+        if not options.json:
+            show(timings)
     finish(result)
 
 
 def time_key_generation() -> tuple[float, PrivateKey]:
     """Wall time of a 3,072-bit key on all cores of this process, the median of three."""
-    seconds = []
+    keys, seconds = [], []
     for _ in range(KEY_ROUNDS):
         start = time.perf_counter()
-        key = PrivateKey.generate(3072)
+        keys.append(PrivateKey.generate(3072))
         seconds.append(time.perf_counter() - start)
-    return sorted(seconds)[KEY_ROUNDS // 2], key
+    return statistics.median(seconds), keys[0]
+
+
+def encryption(keys: Keys, rounds: int) -> tuple[Timings, Figures]:
+    """One sealed histogram, from counts to bytes."""
+    n, key = weak_modulus(), keys[3072]
+    bins = report().bins.tolist()
+    oracle = phe.PaillierPublicKey(int(n))
+    contenders = [
+        Contender(BASELINE, lambda: plain_encrypt(n, bins)),
+        Contender("phe, n = 1024", lambda: [oracle.encrypt(value) for value in bins]),
+        sealing("std3072", key, STD3072, "half"),
+        sealing("std3072_r512", key, STD3072, "short"),
+        sealing("compact3072_r512", key, COMPACT, "short"),
+        sealing("pool", key, STD3072, "half", pooled=(rounds + 1) * PER_RUN),
+    ]
+    with gmpy2_only():
+        contenders.append(sealing("std3072_gmpy2", key, STD3072, "half"))
+        contenders.append(sealing("std3072_r512_gmpy2", key, STD3072, "short"))
+    timings = take_turns(contenders, rounds=rounds)
+    base = timings[BASELINE].median_s
+    figures: Figures = {
+        "report_bytes": STD3072.blob_bytes,
+        "report_bytes_compact3072": COMPACT.blob_bytes,
+        "report_bytes_baseline": PAPER.blob_bytes,
+        "encrypt_baseline_ms": significant(base * 1e3),
+        "encrypt_phe_ms": significant(timings["phe, n = 1024"].median_s * 1e3),
+    }
+    for contender in contenders[2:]:
+        median = timings[contender.name].median_s
+        name = contender.name.replace(" ", "_")
+        figures |= {f"{name}_ratio": significant(base / median), f"{name}_ms": significant(median * 1e3)}
+    return timings, figures
+
+
+def addition(keys: Keys, rounds: int) -> tuple[Timings, Figures]:
+    """One more histogram in a sum, over batches from bytes to bytes."""
+    n = weak_modulus()
+    bins = report().bins.tolist()
+    plain = [plain_encrypt(n, bins) for _ in range(4)] * (BATCH // 32)
+    oracle = phe.PaillierPublicKey(int(n))
+    listed = [oracle.encrypt(value) for value in bins]
+    blobs = {each.name: batch(keys[each.modulus_bits], each) for each in (STD3072, STD2048, COMPACT)}
+    contenders = [
+        Contender(BASELINE, lambda: plain_add(n, plain), len(plain)),
+        Contender("phe, n = 1024", lambda: [a + b for a, b in zip(listed, listed, strict=True)]),
+    ]
+    with gmpy2_only():
+        contenders.append(adding("gmpy2", keys, STD3072, blobs))
+    if native.unavailable() is None:
+        contenders += [adding("native", keys, each, blobs) for each in (STD3072, STD2048, COMPACT)]
+        contenders += [scattered(keys, blobs), validation(keys, blobs)]
+    timings = take_turns(contenders, rounds=rounds)
+    base = timings[BASELINE].median_s
+    figures: Figures = {
+        "add_baseline_per_s": significant(1 / base),
+        "add_phe_per_s": significant(1 / timings["phe, n = 1024"].median_s),
+    }
+    for name in (
+        "add gmpy2 std3072",
+        "add native std3072",
+        "add native std2048",
+        "add native compact3072",
+        "add native scattered std3072",
+        "validate native std3072",
+    ):
+        timing, key = timings.get(name), name.replace(" ", "_")
+        figures[f"{key}_ratio"] = significant(base / timing.median_s if timing else None)
+        figures[f"{key}_per_s"] = significant(1 / timing.median_s if timing else None)
+    return timings, figures
+
+
+def decryption(keys: Keys, rounds: int) -> tuple[Timings, Figures]:
+    """One sum of two ciphertexts: by lambda and mu, and by the Chinese remainder theorem."""
+    key = keys[3072]
+    p, q = (mpz(factor) for factor in key.factors())
+    n, n2, lam = p * q, p * q * p * q, (p - 1) * (q - 1)
+    mu = gmpy2.invert(lam, n)
+    blob = Encryptor(key.public_key, STD3072, exponent="short").encrypt(pack(report(), STD3072))
+
+    def plain() -> list[mpz]:
+        return [(gmpy2.powmod(c, lam, n2) - 1) // n * mu % n for c in split(blob, STD3072)]
+
+    with gmpy2_only():
+        slower = PrivateKey(int(p), int(q))
+        slower.decrypt(blob, STD3072)
+    contenders = [
+        Contender("decrypt by lambda and mu, n = 3072", plain),
+        Contender("decrypt crt", lambda: key.decrypt(blob, STD3072)),
+        Contender("decrypt crt_many", lambda: key.decrypt_many([blob] * 4, STD3072), 4),
+        Contender("decrypt crt_gmpy2", lambda: slower.decrypt(blob, STD3072)),
+    ]
+    timings = take_turns(contenders, rounds=rounds)
+    base = timings[contenders[0].name].median_s
+    figures: Figures = {"decrypt_lambda_ms": significant(base * 1e3)}
+    for contender in contenders[1:]:
+        median, name = timings[contender.name].median_s, contender.name.replace(" ", "_")
+        figures |= {f"{name}_ratio": significant(base / median), f"{name}_ms": significant(median * 1e3)}
+    return timings, figures
+
+
+def sealing(
+    name: str, key: PrivateKey, slot_profile: SlotProfile, exponent: Exponent, *, pooled: int = 0
+) -> Contender:
+    """Pack and encrypt reports to bytes; tables are built here."""
+    encryptor = Encryptor(key.public_key, slot_profile, exponent=exponent)
+    slots = report()
+    encryptor.encrypt(pack(slots, slot_profile))
+    encryptor.fill_pool(pooled)
+
+    def run() -> None:
+        for _ in range(PER_RUN):
+            encryptor.encrypt(pack(slots, slot_profile))
+
+    return Contender(f"encrypt {name}", run, PER_RUN)
+
+
+def adding(kind: str, keys: Keys, slot_profile: SlotProfile, blobs: dict[str, list[bytes]]) -> Contender:
+    """A batch into one sum, to bytes."""
+    key, reports = keys[slot_profile.modulus_bits].public_key, blobs[slot_profile.name]
+    total = Accumulator(key, slot_profile, capacity=10**9)
+
+    def run() -> bytes:
+        total.add_many(reports)
+        return total.to_bytes()
+
+    return Contender(f"add {kind} {slot_profile.name}", run, BATCH)
+
+
+def scattered(keys: Keys, blobs: dict[str, list[bytes]]) -> Contender:
+    """A batch in which each report belongs to another class."""
+    sums: Accumulators[int] = Accumulators(keys[3072].public_key, STD3072, capacity=10**9)
+    pairs = list(enumerate(blobs["std3072"]))
+    return Contender("add native scattered std3072", lambda: sums.add_many(pairs), BATCH)
+
+
+def validation(keys: Keys, blobs: dict[str, list[bytes]]) -> Contender:
+    """Validation of a batch without faults."""
+    checks = Validator(keys[3072].public_key, STD3072)
+    return Contender("validate native std3072", lambda: checks.faults(blobs["std3072"]), BATCH)
+
+
+def report() -> Slots:
+    """A full histogram."""
+    counts = np.bincount(np.random.default_rng().integers(0, BINS, SAMPLES), minlength=BINS)
+    return Slots(counts.astype(np.int64), 0, 1)
+
+
+def batch(key: PrivateKey, slot_profile: SlotProfile) -> list[bytes]:
+    """Distinct sealed reports; most are products of others, which are as good for timing."""
+    encryptor = Encryptor(key.public_key, slot_profile, exponent="short")
+    blobs = [encryptor.encrypt(pack(report(), slot_profile)) for _ in range(8)]
+    n2 = key.public_key.n_squared
+    while len(blobs) < BATCH:
+        pairs = zip(split(blobs[-1], slot_profile), split(blobs[-7], slot_profile), strict=True)
+        blobs.append(join([a * b % n2 for a, b in pairs], slot_profile))
+    return blobs
 
 
 def weak_modulus() -> mpz:
@@ -69,25 +233,6 @@ def weak_modulus() -> mpz:
         if gmpy2.is_prime(candidate):
             primes.append(candidate)
     return primes[0] * primes[1]
-
-
-def report() -> Slots:
-    """A full histogram."""
-    counts = np.bincount(np.random.default_rng().integers(0, BINS, SAMPLES), minlength=BINS)
-    return Slots(counts.astype(np.int64), 0, 1)
-
-
-@contextlib.contextmanager
-def gmpy2_only() -> Iterator[None]:
-    """What is constructed inside does without the kernel."""
-    old = os.environ.get(native.SWITCH)
-    os.environ[native.SWITCH] = "0"
-    try:
-        yield
-    finally:
-        os.environ.pop(native.SWITCH)
-        if old is not None:
-            os.environ[native.SWITCH] = old
 
 
 def plain_encrypt(n: mpz, bins: list[int]) -> bytes:
@@ -108,169 +253,17 @@ def plain_add(n: mpz, blobs: list[bytes]) -> bytes:
     return b"".join([c.to_bytes(256, "little") for c in total])
 
 
-def seal(key: PublicKey, slot_profile: SlotProfile, **options: str) -> Callable[[], object]:
-    """Pack and encrypt one report to bytes, with nothing in the pool."""
-    encryptor = Encryptor(key, slot_profile, **options)  # type: ignore[arg-type]
-    slots = report()
-    return lambda: encryptor.encrypt(pack(slots, slot_profile))
-
-
-def encryption(keys: dict[int, PrivateKey], rounds: int) -> tuple[dict[str, Timing], dict[str, object]]:
-    """One sealed histogram, from counts to bytes."""
-    weak, key = weak_modulus(), keys[3072].public_key
-    bins = report().bins.tolist()
-    oracle = phe.PaillierPublicKey(int(weak))
-    pooled = Encryptor(key, STD3072)
-    pooled.fill_pool((rounds + 1) * 20)
-    slots = report()
-
-    def several(run: Callable[[], object], count: int) -> Callable[[], object]:
-        return lambda: [run() for _ in range(count)]
-
-    with gmpy2_only():
-        half, short = (seal(key, STD3072, exponent=exponent) for exponent in ("half", "short"))
-    timings = take_turns(
-        [
-            Contender("encrypt: plain gmpy2, n = 1024", lambda: plain_encrypt(weak, bins)),
-            Contender("encrypt: phe, n = 1024", lambda: [oracle.encrypt(value) for value in bins]),
-            Contender("encrypt: std3072", several(seal(key, STD3072), 10), 10),
-            Contender("encrypt: std3072, 512 bits", several(seal(key, STD3072, exponent="short"), 10), 10),
-            Contender("encrypt: std3072, gmpy2", several(half, 5), 5),
-            Contender("encrypt: std3072, 512 bits, gmpy2", several(short, 5), 5),
-            Contender(
-                "encrypt: compact3072, 512 bits", several(seal(key, COMPACT, exponent="short"), 10), 10
-            ),
-            Contender(
-                "encrypt: std3072 from the pool",
-                several(lambda: pooled.encrypt(pack(slots, STD3072)), 20),
-                20,
-            ),
-        ],
-        rounds=rounds,
-    )
-    plain, oracle_time, std, std512, std_gmpy2, std512_gmpy2, compact512, pool = (
-        timing.median_s for timing in timings.values()
-    )
-    figures = {
-        "encrypt_std3072_ratio": plain / std,
-        "encrypt_std3072_r512_ratio": plain / std512,
-        "encrypt_std3072_gmpy2_ratio": plain / std_gmpy2,
-        "encrypt_std3072_r512_gmpy2_ratio": plain / std512_gmpy2,
-        "encrypt_compact3072_r512_ratio": plain / compact512,
-        "encrypt_pool_ratio": plain / pool,
-        "encrypt_baseline_ms": plain * 1e3,
-        "encrypt_phe_ms": oracle_time * 1e3,
-        "encrypt_std3072_ms": std * 1e3,
-        "encrypt_std3072_r512_ms": std512 * 1e3,
-        "encrypt_pool_ms": pool * 1e3,
-    }
-    sizes = {"report_bytes": STD3072.blob_bytes, "report_bytes_compact3072": COMPACT.blob_bytes}
-    return timings, {name: significant(value) for name, value in figures.items()} | sizes
-
-
-def addition(keys: dict[int, PrivateKey], rounds: int) -> tuple[dict[str, Timing], dict[str, object]]:
-    """One more histogram in a sum, over batches from bytes to bytes."""
-    weak = weak_modulus()
-    bins = report().bins.tolist()
-    plain = [plain_encrypt(weak, bins) for _ in range(4)] * (BATCH // 32)
-    oracle = phe.PaillierPublicKey(int(weak))
-    listed = [oracle.encrypt(value) for value in bins]
-    contenders = [
-        Contender("add: plain gmpy2, n = 1024", lambda: plain_add(weak, plain), len(plain)),
-        Contender("add: phe, n = 1024", lambda: [a + b for a, b in zip(listed, listed, strict=True)]),
-    ]
-    blobs = {p.name: sealed(keys[p.modulus_bits], p) for p in (STD3072, STD2048, COMPACT)}
-    with gmpy2_only():
-        contenders.append(adder("gmpy2", keys, STD3072, blobs))
-    if native.unavailable() is None:
-        contenders += [adder("native", keys, p, blobs) for p in (STD3072, STD2048, COMPACT)]
-        contenders.append(scattered(keys, blobs))
-        contenders.append(validator(keys, blobs))
-    timings = take_turns(contenders, rounds=rounds)
-    base = timings["add: plain gmpy2, n = 1024"].median_s
-    figures: dict[str, object] = {
-        "add_baseline_per_s": significant(1 / base),
-        "add_phe_per_s": significant(1 / timings["add: phe, n = 1024"].median_s),
-    }
-    for name in ("gmpy2_std3072", "native_std3072", "native_std2048", "native_compact3072"):
-        figures |= rate(f"add_{name}", timings.get(f"add: {name}"), base)
-    figures |= rate("add_native_scattered_std3072", timings.get("add: scattered"), base)
-    figures |= rate("validate_native_std3072", timings.get("validate: std3072"), base)
-    return timings, figures
-
-
-def rate(name: str, timing: Timing | None, base: float) -> dict[str, object]:
-    """Ratio and operations a second, null where the machine cannot."""
-    return {
-        f"{name}_ratio": significant(base / timing.median_s if timing else None),
-        f"{name}_per_s": significant(1 / timing.median_s if timing else None),
-    }
-
-
-def sealed(key: PrivateKey, slot_profile: SlotProfile) -> list[bytes]:
-    """A batch of distinct sealed reports."""
-    encryptor = Encryptor(key.public_key, slot_profile, exponent="short")
-    first = [encryptor.encrypt(pack(report(), slot_profile)) for _ in range(8)]
-    n2 = key.public_key.n_squared
-    while len(first) < BATCH:  # products of reports are as good for timing, and quick to make
-        pairs = zip(split(first[-1], slot_profile), split(first[-7], slot_profile), strict=True)
-        first.append(join([a * b % n2 for a, b in pairs], slot_profile))
-    return first
-
-
-def adder(
-    kind: str, keys: dict[int, PrivateKey], slot_profile: SlotProfile, blobs: dict[str, list[bytes]]
-) -> Contender:
-    """A batch into one sum, to bytes."""
-    key = keys[slot_profile.modulus_bits].public_key
-    batch = blobs[slot_profile.name]
-    total = Accumulator(key, slot_profile, capacity=10**9)
-
-    def run() -> bytes:
-        total.add_many(batch)
-        return total.to_bytes()
-
-    return Contender(f"add: {kind}_{slot_profile.name}", run, BATCH)
-
-
-def scattered(keys: dict[int, PrivateKey], blobs: dict[str, list[bytes]]) -> Contender:
-    """A batch in which each report belongs to another class."""
-    sums: Accumulators[int] = Accumulators(keys[3072].public_key, STD3072, capacity=10**9)
-    pairs = list(enumerate(blobs["std3072"]))
-    return Contender("add: scattered", lambda: sums.add_many(pairs), BATCH)
-
-
-def validator(keys: dict[int, PrivateKey], blobs: dict[str, list[bytes]]) -> Contender:
-    """Validation of a batch without faults."""
-    checks = Validator(keys[3072].public_key, STD3072)
-    return Contender("validate: std3072", lambda: checks.faults(blobs["std3072"]), BATCH)
-
-
-def decryption(keys: dict[int, PrivateKey], rounds: int) -> tuple[dict[str, Timing], dict[str, object]]:
-    """One sum of two ciphertexts: by lambda and mu, and by the Chinese remainder theorem."""
-    key = keys[3072]
-    p, q = (mpz(factor) for factor in key.factors())
-    n, n2, lam = p * q, p * q * p * q, (p - 1) * (q - 1)
-    mu = gmpy2.invert(lam, n)
-    blob = Encryptor(key.public_key, STD3072, exponent="short").encrypt(pack(report(), STD3072))
-
-    def plain() -> list[mpz]:
-        return [(gmpy2.powmod(c, lam, n2) - 1) // n * mu % n for c in split(blob, STD3072)]
-
-    timings = take_turns(
-        [
-            Contender("decrypt: lambda and mu, n = 3072", plain),
-            Contender("decrypt: std3072", lambda: key.decrypt(blob, STD3072)),
-        ],
-        rounds=rounds,
-    )
-    slow, fast = (timing.median_s for timing in timings.values())
-    figures = {
-        "decrypt_crt_ratio": slow / fast,
-        "decrypt_lambda_ms": slow * 1e3,
-        "decrypt_std3072_ms": fast * 1e3,
-    }
-    return timings, {name: significant(value) for name, value in figures.items()}
+@contextlib.contextmanager
+def gmpy2_only() -> Iterator[None]:
+    """What is made and first used inside does without the kernel."""
+    old = os.environ.get(native.SWITCH)
+    os.environ[native.SWITCH] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop(native.SWITCH)
+        if old is not None:
+            os.environ[native.SWITCH] = old
 
 
 if __name__ == "__main__":

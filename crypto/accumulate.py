@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import numpy as np
 from gmpy2 import mpz
 
-from penrose_ray.crypto.blinding import require_size
-from penrose_ray.crypto.ciphertext import join, require_blobs, split
+from penrose_ray.crypto.ciphertext import join, require_blobs, require_size, split
 from penrose_ray.crypto.kernel import native
 from penrose_ray.crypto.kernel.chain import Chain
 from penrose_ray.crypto.validate import Validator, validate
@@ -41,7 +40,7 @@ class _Sum:
 
 
 class Accumulators(Generic[K]):
-    """Running sums by key, each with its public weight, the number of reports in it.
+    """Running sums by key, each with its public weight, the number of reports in it. For one thread.
 
     `capacity` is the most weight that one sum takes (`SlotProfile.capacity`). Blobs are expected to have
     passed `validate`: here only length and range are looked at. Re-randomise whatever leaves the service.

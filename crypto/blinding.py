@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, Protocol
 import gmpy2
 from gmpy2 import mpz
 
-from penrose_ray.crypto.ciphertext import join, split
+from penrose_ray.crypto.ciphertext import join, require_size, split
 from penrose_ray.crypto.fixed_base import FixedBase
 from penrose_ray.crypto.kernel import native
-from penrose_ray.errors import WrongKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,15 +159,6 @@ def _blind(plaintext: int, zero: mpz, n: mpz, n_squared: mpz) -> mpz:
     """(1 + m n) o modulo n^2 is o + (m o mod n) n, short of one subtraction: products of half the width."""
     product = zero + zero % n * plaintext % n * n
     return product - n_squared if product >= n_squared else product
-
-
-def require_size(key: PublicKey, profile: SlotProfile) -> None:
-    """Raise WrongKeyError unless the key has the profile's size."""
-    if key.bits != profile.modulus_bits:
-        raise WrongKeyError(
-            f"The profile {profile.name} takes keys of {profile.modulus_bits} bits, not {key.bits}.",
-            remedy="Use the key and the profile of the same task.",
-        )
 
 
 def _source(key: PublicKey, exponent: Exponent, randbits: Callable[[int], int]) -> _Source:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from penrose_ray.errors import CiphertextError
+from penrose_ray.errors import CiphertextError, WrongKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,32 @@ def malformed(blobs: Sequence[bytes], key: PublicKey, profile: SlotProfile) -> d
             remedy="Refuse it: no encryption makes it.",
         )
     return faults
+
+
+def require_units(blob: bytes, profile: SlotProfile, key: PublicKey) -> list[mpz]:
+    """The ciphertexts of a blob of that key.
+
+    Raises:
+        CiphertextError: wrong length or range, or outside the group.
+        WrongKeyError: the key's size is not the profile's.
+    """
+    require_size(key, profile)
+    ciphertexts = split(blob, profile)
+    if not all(0 < c < key.n_squared and gmpy2.gcd(c, key.n) == 1 for c in ciphertexts):
+        raise CiphertextError(
+            "A ciphertext is outside the group of this key.",
+            remedy="Discard the release: damaged, or hostile.",
+        )
+    return ciphertexts
+
+
+def require_size(key: PublicKey, profile: SlotProfile) -> None:
+    """Raise WrongKeyError unless the key has the profile's size."""
+    if key.bits != profile.modulus_bits:
+        raise WrongKeyError(
+            f"The profile {profile.name} takes keys of {profile.modulus_bits} bits, not {key.bits}.",
+            remedy="Use the key and the profile of the same task.",
+        )
 
 
 def _out_of_range(packed: bytes, key: PublicKey, profile: SlotProfile) -> list[int]:

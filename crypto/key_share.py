@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import gmpy2
 from gmpy2 import mpz
 
+from penrose_ray.crypto.ciphertext import require_units
 from penrose_ray.crypto.secretfile import KEY_SHARE, read_secret, write_secret
-from penrose_ray.crypto.threshold import CHALLENGE_BYTES, Partial, ThresholdKey, require_units
+from penrose_ray.crypto.threshold import CHALLENGE_BYTES, Partial, ThresholdKey
 from penrose_ray.errors import KeyFormatError
 
 if TYPE_CHECKING:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import gmpy2
 from gmpy2 import mpz
 
-from penrose_ray.crypto.blinding import require_size
-from penrose_ray.crypto.ciphertext import split
+from penrose_ray.crypto.ciphertext import require_units
+from penrose_ray.crypto.kernel import native
 from penrose_ray.crypto.public_key import PublicKey
 from penrose_ray.crypto.safe_prime import two_safe_primes
-from penrose_ray.errors import CiphertextError, KeyFormatError
+from penrose_ray.errors import KeyFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from penrose_ray.crypto.kernel.twin import TwinPower
     from penrose_ray.crypto.packing import SlotProfile
+
+_TOGETHER: Final = 4
+"""Ciphertexts that the kernel takes at once."""
 
 
 class PrivateKey:
@@ -66,21 +71,32 @@ class PrivateKey:
             CiphertextError: wrong length or range, or a ciphertext outside the group.
             WrongKeyError: the key's size is not the profile's.
         """
-        require_size(self._public_key, profile)
-        return tuple(self._plaintext(c) for c in split(blob, profile))
+        return self.decrypt_many([blob], profile)[0]
 
     def decrypt_many(self, blobs: Sequence[bytes], profile: SlotProfile) -> list[tuple[int, ...]]:
-        """Plaintexts of each blob; raises like `decrypt`."""
-        return [self.decrypt(blob, profile) for blob in blobs]
+        """Plaintexts of each blob, two at a time where the native kernel is; raises like `decrypt`."""
+        key, size = self._public_key, profile.ciphertexts
+        ciphertexts = [c for blob in blobs for c in require_units(blob, profile, key)]
+        plaintexts = [self._combine(*pair) for pair in self._powers(ciphertexts)]
+        return [tuple(plaintexts[at : at + size]) for at in range(0, len(plaintexts), size)]
 
-    def _plaintext(self, c: mpz) -> int:
-        if not 0 < c < self._public_key.n_squared or gmpy2.gcd(c, self._public_key.n) != 1:
-            raise CiphertextError(
-                "A ciphertext is outside the group of this key.",
-                remedy="Discard the release: damaged, or hostile.",
-            )
-        low = self._q_part.message(c)
-        high = (self._p_part.message(c) - low) * self._q_inverse % self._p
+    def _powers(self, ciphertexts: Sequence[mpz]) -> Iterator[tuple[mpz, mpz]]:
+        """c^(p - 1) modulo p^2 and c^(q - 1) modulo q^2."""
+        if self._twin is None:
+            for c in ciphertexts:
+                yield self._p_part.power(c), self._q_part.power(c)
+            return
+        for at in range(0, len(ciphertexts), _TOGETHER):
+            yield from self._twin.powers(ciphertexts[at : at + _TOGETHER])
+
+    @cached_property
+    def _twin(self) -> TwinPower | None:
+        return native.twin_power(self._p, self._q)
+
+    def _combine(self, p_power: mpz, q_power: mpz) -> int:
+        """The plaintext, by the Chinese remainder theorem."""
+        low = self._q_part.message(q_power)
+        high = (self._p_part.message(p_power) - low) * self._q_inverse % self._p
         return int(low + high * self._q)
 
     def __repr__(self) -> str:
@@ -100,9 +116,12 @@ class _Residue:
         # L((1 + n)^(p-1) mod p^2) = (p - 1) q = -q modulo p
         self._scale = gmpy2.invert(-other % prime, prime)
 
-    def message(self, c: mpz) -> mpz:
+    def power(self, c: mpz) -> mpz:
+        """c^(prime - 1) modulo the prime's square: 1 + L prime."""
+        return gmpy2.powmod(c, self._prime - 1, self._square)
+
+    def message(self, power: mpz) -> mpz:
         """The plaintext modulo the prime."""
-        power = gmpy2.powmod(c, self._prime - 1, self._square)
         return power // self._prime * self._scale % self._prime
 
 

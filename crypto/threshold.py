@@ -15,10 +15,9 @@ import gmpy2
 import msgspec
 from gmpy2 import mpz
 
-from penrose_ray.crypto.blinding import require_size
-from penrose_ray.crypto.ciphertext import split
+from penrose_ray.crypto.ciphertext import require_units
 from penrose_ray.crypto.public_key import PublicKey
-from penrose_ray.errors import CiphertextError, KeyFormatError, ShareError
+from penrose_ray.errors import KeyFormatError, ShareError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,23 +172,6 @@ class ThresholdKey:
             digest.update(value.to_bytes(width, "big"))
         digest.update(hashlib.sha256(context).digest())
         return digest.digest()
-
-
-def require_units(blob: bytes, profile: SlotProfile, key: PublicKey) -> list[mpz]:
-    """The ciphertexts of a blob of that key.
-
-    Raises:
-        CiphertextError: wrong length or range, or outside the group.
-        WrongKeyError: the key's size is not the profile's.
-    """
-    require_size(key, profile)
-    ciphertexts = split(blob, profile)
-    if not all(0 < c < key.n_squared and gmpy2.gcd(c, key.n) == 1 for c in ciphertexts):
-        raise CiphertextError(
-            "A ciphertext is outside the group of this key.",
-            remedy="Discard the release: damaged, or hostile.",
-        )
-    return ciphertexts
 
 
 def _unit(raw: bytes, key: PublicKey) -> mpz:

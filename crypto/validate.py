@@ -8,8 +8,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from penrose_ray.crypto.blinding import require_size
-from penrose_ray.crypto.ciphertext import malformed, split
+from penrose_ray.crypto.ciphertext import malformed, require_size, split
 from penrose_ray.crypto.kernel import native
 from penrose_ray.crypto.kernel.chain import Chain
 from penrose_ray.errors import CiphertextError

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penrose_ray.crypto.kernel.chains import Chains
     from penrose_ray.crypto.kernel.comb import Comb
     from penrose_ray.crypto.kernel.montgomery import Montgomery
+    from penrose_ray.crypto.kernel.twin import TwinPower
 
 SWITCH: Final = "PENROSE_NATIVE"
 _FEATURES: Final = ("avx512f", "avx512vl", "avx512ifma")
@@ -50,6 +51,16 @@ def comb(base: mpz, modulus: mpz, width: int, exponent_bits: int) -> Comb | None
     from penrose_ray.crypto.kernel.comb import Comb  # noqa: PLC0415 - needs llvmlite
 
     return Comb(field, base, exponent_bits)
+
+
+def twin_power(p: mpz, q: mpz) -> TwinPower | None:
+    """Powers for decryption; None like `montgomery`."""
+    if 2 * p.bit_length() < 8 * _LEAST_WIDTH or unavailable():
+        return None
+    from penrose_ray.crypto.kernel.twin import TwinPower  # noqa: PLC0415 - needs llvmlite
+
+    made = TwinPower(p, q)
+    return made if _agrees(made.limbs, made.width) else None
 
 
 @lru_cache(maxsize=16)

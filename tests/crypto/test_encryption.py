@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Literal
 import gmpy2
 import phe
 import pytest
+from gmpy2 import mpz
 
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.ciphertext import join, split
 from penrose_ray.crypto.fixed_base import FixedBase
 from penrose_ray.crypto.packing import SlotProfile, pack, profile, unpack
+from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.errors import CiphertextError, WrongKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penrose_ray.crypto.packing import Slots
-    from penrose_ray.crypto.private_key import PrivateKey
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +63,27 @@ def test_definition_and_phe_decrypt_ours(encryptor: Encryptor, key: PrivateKey, 
     assert [definition_decrypt(c, key) for c in ours] == list(plaintexts)
     oracle = phe.PaillierPrivateKey(phe.PaillierPublicKey(n), *key.factors())
     assert [oracle.raw_decrypt(c) for c in ours] == list(plaintexts)
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_many_blobs_decrypt_in_their_order(
+    key: PrivateKey, std: SlotProfile, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    """Groups of four ciphertexts, and rests; edges of the plaintext ring among them."""
+    monkeypatch.setenv("PENROSE_NATIVE", switch)
+    fresh = PrivateKey(*key.factors())
+    n = int(key.public_key.n)
+    zero = pow(1_234_567, n, n * n)
+    pairs = [
+        (0, 1),
+        (n - 1, n // 2),
+        (2**3000, 3),
+        (int(key.factors()[0]), int(key.factors()[1])),
+        (5, n - 2),
+    ]
+    blobs = [join([mpz((1 + m * n) * zero % (n * n)) for m in pair], std) for pair in pairs]
+    for count in range(len(pairs) + 1):
+        assert fresh.decrypt_many(blobs[:count], std) == pairs[:count]
 
 
 def test_we_decrypt_phe(key: PrivateKey, std: SlotProfile) -> None:
