@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from penrose_ray.actors.samples import WaitingSamples
 from penrose_ray.actors.sampling_plan import SamplingPlan
 from penrose_ray.capture.events import KernelKind
 from penrose_ray.crypto.blinding import Encryptor
+from penrose_ray.errors import ConfigError
+from penrose_ray.release.tokens import DAY_S
 from penrose_ray.seal import Contribution, Sealer, cover
 from penrose_ray.snippet.cutter import Snippet, SnippetCutter
 from penrose_ray.snippet.index import SnippetIndex
@@ -44,6 +46,20 @@ class ClientCounts:
     waiting: int = 0
     refused: int = 0
     dropped_samples: int = 0
+    without_token: int = 0
+    """Real reports that were not sent because the day's tokens were spent."""
+
+
+class Tokens(Protocol):
+    """What pays for reports, one token each."""
+
+    def left(self, day: int) -> int:
+        """Tokens of a day (days since the epoch) that are left."""
+        ...
+
+    def take(self, day: int) -> bytes:
+        """Spend one."""
+        ...
 
 
 class Client:
@@ -54,6 +70,7 @@ class Client:
         task: verified.
         policy: the owner's; PolicyError when it does not allow the task.
         outbox: where sealed reports go.
+        purse: the day's tokens, in a task that has them.
         on_contribution: sees each contribution in the clear with its sealed report. Only code that constructs
             a client can pass it; no configuration does.
     """
@@ -68,8 +85,15 @@ class Client:
         clock: Clock,
         rng: np.random.Generator,
         on_contribution: Callable[[Contribution, Report], object] | None = None,
+        purse: Tokens | None = None,
     ) -> None:
         policy.check(task)
+        if task.tokens_per_day and purse is None:
+            raise ConfigError(
+                "This task pays reports with tokens, and this client has no issuer.",
+                remedy="Set issuer_url and credential_variable of the client.",
+            )
+        self._purse = purse if task.tokens_per_day else None
         self._source = source
         self._task = task
         self._outbox = outbox
@@ -142,9 +166,22 @@ class Client:
         return made
 
     def _seal(self, due: list[Due]) -> None:
-        for each in due:
+        for each in self._order(due):
             for contribution, local_class in [*self._covers(), (each.contribution, each.local_class)]:
-                self._send(contribution, local_class, each)
+                if not self._send(contribution, local_class, each):
+                    self._count(without_token=int(contribution.real))
+
+    def _order(self, due: list[Due]) -> list[Due]:
+        """Which reports go first when tokens run short: at random, weighted by samples.
+
+        Ascending exponential variables of rate w pick without replacement with probability w among what is
+        left (Efraimidis and Spirakis 2006).
+        """
+        if self._purse is None:
+            return due
+        samples = np.array([each.contribution.counts.sum() for each in due], np.float64)
+        order = np.argsort(self._rng.exponential(size=len(due)) / samples)
+        return [due[at] for at in order]
 
     def _covers(self) -> list[tuple[Contribution, LocalClass]]:
         """Cover reports before a real one, so that a share q of all reports are cover."""
@@ -156,14 +193,21 @@ class Client:
             for _ in range(count)
         ]
 
-    def _send(self, contribution: Contribution, local_class: LocalClass, due: Due) -> None:
+    def _send(self, contribution: Contribution, local_class: LocalClass, due: Due) -> bool:
+        """Seal and queue a report; False when there is no token for it."""
         created_s = min(self._clock.now_s(), (due.batch + 1) * self._task.batch_s - 1)
+        day = int(created_s // DAY_S)
+        if self._purse is not None and not self._purse.left(day):
+            return False
+        token = self._purse.take(day) if self._purse is not None else b""
         signature = self._representative(local_class)
-        report = self._sealer(local_class.device).seal(contribution, signature, now_s=created_s)
+        sealer = self._sealer(local_class.device)
+        report = sealer.seal(contribution, signature, now_s=created_s, token=token)
         if self._on_contribution is not None:
             self._on_contribution(contribution, report)
         self._outbox.put(encode(report))
         self._count(reports=int(contribution.real), cover_reports=int(not contribution.real))
+        return True
 
     def _representative(self, local_class: LocalClass) -> Signature:
         return self._indexes[local_class.device].representative(local_class)

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from penrose_ray.aggregate.arrival import Answer, Arrival, Outcome
+from penrose_ray.release.tokens import Verifier
 from penrose_ray.errors import JournalError, PenroseError, PortInUseError, WireError
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
@@ -93,6 +94,7 @@ class Intake:
         self.task = verify(signed_task)
         self._backend = backend
         self._most_reports = most_reports
+        self._tokens = Verifier(self.task.task_id, self.task.issuer_keys)
         self._blob_bytes = self.task.profile().blob_bytes
         self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
 
@@ -151,7 +153,17 @@ class Intake:
             Signature.from_bytes(report.scheme, report.signature)
         except PenroseError as error:
             return _Refused("invalid-message", str(error))
-        return None
+        return self._token_fault(report)
+
+    def _token_fault(self, report: Report) -> _Refused | None:
+        """A repeat carries the same token again, so its signature still holds; its id is known."""
+        if not self.task.tokens_per_day:
+            return _Refused("token", "This task has no tokens.") if report.token else None
+        try:
+            paid = self._tokens.check(report.token, created_s=report.created_hour * 3600)
+        except PenroseError as error:
+            return _Refused("token", error.message)
+        return None if paid == report.report_id else _Refused("token", "The id is not that of the token.")
 
     async def _by_shard(self, reports: Iterable[tuple[int, Report]]) -> dict[str, list[tuple[int, Report]]]:
         grouped: dict[str, list[tuple[int, Report]]] = defaultdict(list)
@@ -236,6 +248,7 @@ _REMEDIES = {
     "wrong-task": "Fetch the task that this service offers and seal reports for it.",
     "too-large": "Send fewer reports a request.",
     "invalid-message": "Send reports made by the same version of penrose-ray.",
+    "token": "Ask the issuer for the day's tokens.",
     "ciphertext": "Seal the report again with the task's public key.",
     "too-early": "Set the clock of the client's machine.",
     "too-late": "Nothing: a report that old is lost.",

@@ -21,6 +21,7 @@ VERSION: Final = 1
 DESIGN_KEYS: Final = 1
 KEY_SHARE: Final = 2
 SPOOL_KEY: Final = 3
+ISSUER_KEYS: Final = 4
 """Kinds of secret."""
 
 _MAGIC: Final = b"penrose secret\n"
@@ -29,6 +30,7 @@ _NAMES: Final = {
     DESIGN_KEYS: "the keys of a design server",
     KEY_SHARE: "a key share",
     SPOOL_KEY: "the key of a spool",
+    ISSUER_KEYS: "the keys of a token issuer",
 }
 RESTORE: Final = "Restore it from its backup."
 

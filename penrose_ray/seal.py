@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -99,16 +100,22 @@ class Sealer:
         self._new_id = new_id
         self._profile = task.profile()
 
-    def seal(self, contribution: Contribution, signature: ClassSignature, *, now_s: float) -> Report:
-        """Encrypt a contribution under the signature of its class' representative."""
+    def seal(
+        self, contribution: Contribution, signature: ClassSignature, *, now_s: float, token: bytes = b""
+    ) -> Report:
+        """Encrypt a contribution under the signature of its class' representative.
+
+        `token` pays for the report and gives it its id; without one the id is random.
+        """
         slots = slots_of(contribution, self._task.samples_per_histogram)
         return Report(
             task_id=self._task.task_id,
-            report_id=ReportId(self._new_id(_ID_BYTES)),
+            report_id=ReportId(hashlib.sha256(token).digest() if token else self._new_id(_ID_BYTES)),
             created_hour=int(now_s // _HOUR_S),
             gpu_model=self._gpu_model,
             scheme=signature.scheme,
             signature=signature.to_bytes(),
             counter_set=contribution.counter_set,
             blob=self._encryptor.encrypt(pack(slots, self._profile)),
+            token=token,
         )

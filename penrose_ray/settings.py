@@ -72,6 +72,10 @@ class ClientSettings(Section):
     """For `replay`: pace; 0 is as fast as it goes."""
     seed: int = 0
     count: int = Field(default=1, ge=1)
+    issuer_url: str = ""
+    """The token issuer, in a task that has tokens."""
+    credential_variable: str = ""
+    """Name of the environment variable that holds the credential that the issuer gave this client."""
 
 
 class RunSettings(Section):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from fractions import Fraction
 from typing import Literal
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from penrose_ray.crypto.packing import SlotProfile, profile
+from penrose_ray.crypto.packing import BINS, NO_NOISE, NoiseOffsets, SlotProfile, profile
 from penrose_ray.crypto.public_key import PublicKey
 from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.histogram import CounterSet
@@ -25,6 +26,9 @@ FORMAT_VERSION = 1
 CONTRIBUTOR_FLOOR = 50
 """Least k of a task that is not a demo."""
 _DAY_S = 86_400
+_COVER_DEVIATIONS = 4
+"""All but one sum in some 30,000 keep the real reports that the gate counts on."""
+_NOISE_DEVIATIONS = 12
 _SIGNING_CONTEXT = b"penrose-ray task v1\x00"
 
 
@@ -69,6 +73,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """q: share of reports that are cover reports."""
     noise_sigma: float = 0.0
     """Standard deviation of the discrete Gaussian noise on each bin; 0 is off."""
+    noise_epsilon: float = 2.0
+    noise_delta: float = 1e-5
+    """What all noisy releases of this task together may spend."""
+    sub_batches: int = 1
+    """Most parts into which a sum is handed over, each of which passes the gate by itself."""
+    issuer_keys: bytes = b""
+    """The token issuer's public keys, one a day (`release.tokens.KeyRing`); empty without tokens."""
 
     def key(self) -> PublicKey:
         """The Paillier public key."""
@@ -79,8 +90,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return profile(self.slot_profile)
 
     def capacity(self) -> int:
-        """Most reports that one sum may hold."""
-        return self.profile().capacity(self.samples_per_histogram)
+        """Most reports that one sum may hold, noise included."""
+        return self.profile().capacity(self.samples_per_histogram, self.noise_offsets())
+
+    def noise_offsets(self) -> NoiseOffsets:
+        """What a noisy release adds to each bin slot, 12 sigma, and to `unfilled`, 12 sigma sqrt(128)."""
+        if not self.noise_sigma:
+            return NO_NOISE
+        spread = _NOISE_DEVIATIONS * self.noise_sigma
+        return NoiseOffsets(math.ceil(spread), math.ceil(spread * math.sqrt(BINS)))
 
     def real_reports_needed(self) -> int:
         """Real reports, r k + m c, that leave k honest contributors in a sum however m hostile ones stuff it.
@@ -92,6 +110,25 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return self.min_contributors
         tokens = self.tokens_per_day * max(1, math.ceil(self.batch_s / _DAY_S))
         return (self.reports_per_class or tokens) * self.min_contributors + self.hostile_clients * tokens
+
+    def reports_needed(self) -> int:
+        """Least N with N (1 - q) - 4 sqrt(N q (1 - q)) >= r k + m c; just k in a task without tokens."""
+        need = self.real_reports_needed()
+        if self.tokens_per_day == 0:
+            return need
+        real = 1 - self.cover_rate
+        spread = _COVER_DEVIATIONS * math.sqrt(self.cover_rate * real)
+        root = (spread + math.sqrt(spread * spread + 4 * real * need)) / (2 * real)
+        reports = max(0, math.floor(root * root) - 2)
+        while not self._enough(reports, need):
+            reports += 1
+        return reports
+
+    def _enough(self, reports: int, need: int) -> bool:
+        """The same inequality, exactly: both sides squared."""
+        cover = Fraction(self.cover_rate)
+        margin = reports * (1 - cover) - need
+        return margin >= 0 and margin * margin >= _COVER_DEVIATIONS**2 * reports * cover * (1 - cover)
 
     def batch_of(self, time_s: float) -> BatchId:
         """Batch of a report created at `time_s` (seconds since the epoch)."""
@@ -147,6 +184,7 @@ _LEAST = {
     "tokens_per_day": 0,
     "hostile_clients": 0,
     "noise_sigma": 0,
+    "sub_batches": 1,
 }
 
 
@@ -162,9 +200,15 @@ def _check_ranges(task: Task) -> None:
         raise _field_error("similarity", task.similarity, "it is a Jaccard similarity, above 0 to 1")
     if task.min_samples > task.samples_per_histogram:
         raise _field_error("min_samples", task.min_samples, "it exceeds samples_per_histogram")
-    if task.capacity() < task.min_contributors:
+    if task.noise_sigma and not 0 < task.noise_delta < 1 <= task.noise_epsilon / task.noise_delta:
+        raise _field_error("noise_delta", task.noise_delta, "delta is above 0, below 1 and below epsilon")
+    if task.noise_sigma and task.profile().ciphertexts == 1:
+        raise _field_error("noise_sigma", task.noise_sigma, "slots of this profile are too narrow for noise")
+    if task.capacity() < task.reports_needed():
         raise _field_error(
-            "min_contributors", task.min_contributors, f"one sum holds {task.capacity()} reports at most"
+            "min_contributors",
+            task.min_contributors,
+            f"the gate asks for {task.reports_needed()} reports, one sum holds {task.capacity()} at most",
         )
 
 

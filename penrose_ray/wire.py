@@ -35,6 +35,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """Position in the task's counter_sets."""
     blob: bytes
     """The ciphertexts, fixed width, little-endian."""
+    token: bytes = b""
+    """The spent token, whose SHA-256 is the report id; empty in a task without tokens."""
 
 
 def encode(report: Report) -> bytes:
@@ -94,6 +96,8 @@ def decode(record: bytes) -> Report:
         report = msgspec.msgpack.decode(record[_HEADER_BYTES:end], type=Report)
     except msgspec.MsgspecError as error:
         raise WireError(f"The record is not a report: {error}.", remedy=_SEND_AGAIN) from error
+    if msgspec.msgpack.encode(report) != record[_HEADER_BYTES:end]:
+        raise WireError("The record is not a report in canonical encoding.", remedy=_SEND_AGAIN)
     _check_sizes(report)
     return report
 

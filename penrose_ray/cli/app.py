@@ -8,7 +8,7 @@ import sys
 import typer
 
 from penrose_ray import __version__
-from penrose_ray.cli import classify, inspect, keys, run, task
+from penrose_ray.cli import classify, inspect, issuer, keys, run, task
 from penrose_ray.cli.output import say
 from penrose_ray.errors import PenroseError
 
@@ -27,6 +27,7 @@ app.command("classify")(classify.classify)
 app.add_typer(keys.app, name="keys")
 app.add_typer(task.app, name="task")
 
+app.add_typer(issuer.app, name="issuer")
 
 @app.command("version")
 def version() -> None:

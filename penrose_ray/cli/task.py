@@ -13,6 +13,7 @@ from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.draft import task_from
 from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.policy import load_policy
+from penrose_ray.release.tokens import key_ring
 from penrose_ray.settings import TomlFile
 from penrose_ray.task import SignedTask, Task, sign, verify
 
@@ -72,6 +73,9 @@ def sign_draft(
     draft: Annotated[Path, typer.Argument(help="A TOML file with a [task] table.")],
     keys: Annotated[Path, typer.Option("--keys", help="The design server's key file.")],
     out: Annotated[Path, typer.Option("--out", help="The signed task to write.")],
+    issuer: Annotated[
+        Path | None, typer.Option("--issuer", help="The issuer's public keys, of penrose issuer new.")
+    ] = None,
     passphrase_variable: VariableOption = "",
 ) -> None:
     """Check a draft, sign it with the design server's key and print the task's id.
@@ -80,6 +84,10 @@ def sign_draft(
     """
     secrets = load_keys(keys, passphrase_variable)
     task = task_from(TomlFile(draft), secrets.paillier.public_key)
+    if issuer is not None:
+        task = msgspec.structs.replace(task, issuer_keys=key_ring(_read(issuer)).encode())
+    elif task.tokens_per_day:
+        say("warning: without --issuer no report of this task can be paid for, so none is taken")
     out.write_bytes(sign(task, secrets.signing).encode())
     say(f"{out} written; a change of the draft or of the key is a new task")
     typer.echo(task.task_id.hex())
@@ -121,7 +129,7 @@ def show(
 def _fields(task: Task, signer: str) -> dict[str, object]:
     """The task as plain values, its id, signer and key first."""
     plain = msgspec.to_builtins(task, builtin_types=(bytes,))
-    del plain["public_key"]
+    del plain["public_key"], plain["issuer_keys"]
     plain["counter_sets"] = [each.name for each in task.counter_sets]
     return {"task_id": task.task_id.hex(), "signer": signer, "key": task.key().fingerprint, **plain}
 

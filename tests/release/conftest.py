@@ -13,6 +13,7 @@ from penrose_ray.crypto.accumulate import Accumulator
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import Slots, check_sum, pack, unpack
 from penrose_ray.histogram import Axis, Counter, CounterSet
+from penrose_ray.release.issuing import IssuerKeys
 from penrose_ray.task import Task
 from penrose_ray.types import BatchId, ClassId
 
@@ -83,3 +84,9 @@ def task(design_keys: DesignKeys) -> Task:
 @pytest.fixture(scope="session")
 def parts(design_keys: DesignKeys, task: Task) -> Parts:
     return Parts(design_keys, task)
+
+
+@pytest.fixture(scope="session")
+def issuer_keys() -> IssuerKeys:
+    """Token keys of two days."""
+    return IssuerKeys.generate(20_000, 2)

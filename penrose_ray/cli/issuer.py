@@ -1,0 +1,107 @@
+"""`penrose issuer`: the token issuer, a party apart from the aggregation service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.clock import SystemClock
+from penrose_ray.errors import ConfigError
+from penrose_ray.release.issuing import Issuer, IssuerKeys
+from penrose_ray.release.tokens import DAY_S
+
+app = typer.Typer(no_args_is_help=True, help="Issue tokens: enrol clients, sign what they may send.")
+_NO_QUOTA = 0
+KeyArgument = Annotated[Path, typer.Argument(help="The issuer's key file.")]
+StateArgument = Annotated[Path, typer.Argument(help="The issuer's store (SQLite).")]
+VariableOption = Annotated[
+    str, typer.Option("--passphrase-variable", help="Environment variable that holds the passphrase.")
+]
+
+
+@app.command("new")
+def new(
+    path: KeyArgument,
+    out: Annotated[Path, typer.Option("--out", help="Where the public keys go, for penrose task sign.")],
+    days: Annotated[int, typer.Option("--days", min=1, max=400, help="Days for which to make keys.")] = 90,
+    passphrase_variable: VariableOption = "",
+) -> None:
+    """Make a signing key a day, from today on, and write the public ones for the task.
+
+    Example: penrose issuer new issuer.key --out issuer.pub --days 90
+    """
+    today = int(SystemClock().now_s() // DAY_S)
+    keys = IssuerKeys.generate(today, days)
+    keys.write(path, passphrase=_passphrase(passphrase_variable))
+    out.write_bytes(keys.public().encode())
+    say(f"{path} and {out} written; the last day is {today + days - 1}")
+
+
+@app.command("enrol")
+def enrol(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
+    """Enrol a client and print its credential, once.
+
+    Example: penrose issuer enrol issuer.sqlite host-17
+    """
+    typer.echo(_store(state).enrol(name).hex())
+
+
+@app.command("strike")
+def strike(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
+    """Take a client off the list; its tokens of today stay good.
+
+    Example: penrose issuer strike issuer.sqlite host-17
+    """
+    _store(state).strike(name)
+    say(f"{name} gets no more tokens")
+
+
+@app.command("list")
+def clients(state: StateArgument, form: FormatOption = Format.TABLE) -> None:
+    """Print who is enrolled.
+
+    Example: penrose issuer list issuer.sqlite --format json
+    """
+    print_rows([{"name": name} for name in _store(state).clients()], ("name",), form, str(state))
+
+
+@app.command("serve")
+def serve(
+    path: KeyArgument,
+    state: StateArgument,
+    tokens_per_day: Annotated[int, typer.Option("--tokens-per-day", min=1, help="c, as in the task.")] = 32,
+    host: str = "127.0.0.1",
+    port: int = 8470,
+    passphrase_variable: VariableOption = "",
+) -> None:
+    """Answer clients over HTTP until interrupted.
+
+    Example: penrose issuer serve issuer.key issuer.sqlite --tokens-per-day 32
+    """
+    from penrose_ray.actors.issuer import application  # noqa: PLC0415 - the server's libraries
+    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
+
+    keys = IssuerKeys.read(path, passphrase=_passphrase(passphrase_variable))
+    issuer = Issuer(state, keys, tokens_per_day=tokens_per_day, clock=SystemClock())
+    try:
+        asyncio.run(run_until_interrupted(application(issuer), host, port, say))
+    finally:
+        issuer.close()
+
+
+def _store(state: Path) -> Issuer:
+    """The store for enrolment only: it signs nothing."""
+    return Issuer(state, IssuerKeys(0, []), tokens_per_day=_NO_QUOTA, clock=SystemClock())
+
+
+def _passphrase(variable: str) -> bytes | None:
+    if not variable:
+        return None
+    if variable not in os.environ:
+        raise ConfigError(f"The environment has no variable {variable}.", remedy="Set it to the passphrase.")
+    return os.environ[variable].encode()

@@ -1,0 +1,173 @@
+"""The issuer over HTTP with a client's purse, and what a client does when tokens run short."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+from e2e import fleet
+
+from penrose_ray.actors.client import Client
+from penrose_ray.actors.issuer import application
+from penrose_ray.actors.open_histograms import Due, LocalClass
+from penrose_ray.actors.purse import Purse
+from penrose_ray.actors.serving import listen
+from penrose_ray.capture.replay import ReplaySource
+from penrose_ray.clock import ManualClock
+from penrose_ray.errors import ConfigError, QuotaError, TransportError
+from penrose_ray.histogram import Axis, CounterSet
+from penrose_ray.policy import OwnerPolicy
+from penrose_ray.release.issuing import Issuer, IssuerKeys
+from penrose_ray.release.tokens import DAY_S, Verifier
+from penrose_ray.seal import Contribution
+from penrose_ray.transport.outbox import Outbox
+from penrose_ray.types import BatchId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penrose_ray.task import Task
+
+DAY = 20_000
+
+
+class Running(NamedTuple):
+    url: str
+    issuer: Issuer
+    clock: ManualClock
+    task: Task
+
+    def purse(self, credential: bytes, url: str = "") -> Purse:
+        return Purse(self.task, url or self.url, credential, self.clock)
+
+
+@pytest.fixture
+def running(tmp_path: Path, make_task: Callable[..., Task]) -> Iterator[Running]:
+    keys = IssuerKeys.generate(DAY, 2)
+    task = make_task(tokens_per_day=4, hostile_clients=0, issuer_keys=keys.public().encode())
+    clock = ManualClock(DAY * DAY_S + 50.0)
+    issuer = Issuer(tmp_path / "issuer.sqlite", keys, tokens_per_day=4, clock=clock)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    started = listen(application(issuer), "127.0.0.1", 0)
+    runner, port = asyncio.run_coroutine_threadsafe(started, loop).result()
+    yield Running(f"http://127.0.0.1:{port}", issuer, clock, task)
+    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    issuer.close()
+
+
+def test_a_purse_holds_the_tokens_of_the_day(running: Running) -> None:
+    purse = running.purse(running.issuer.enrol("one"))
+    purse.fill()
+    purse.fill()
+    assert (purse.left(DAY), purse.left(DAY + 1)) == (4, 0)
+    verifier = Verifier(running.task.task_id, running.task.issuer_keys)
+    assert len({verifier.check(purse.take(DAY), created_s=DAY * DAY_S) for _ in range(4)}) == 4
+    assert purse.left(DAY) == 0
+    running.clock.advance(DAY_S)
+    purse.fill()
+    assert purse.left(DAY + 1) == 4
+
+
+def test_a_stranger_and_a_second_purse_of_the_day_get_nothing(running: Running) -> None:
+    with pytest.raises(QuotaError):
+        running.purse(b"x" * 32).fill()
+    credential = running.issuer.enrol("one")
+    running.purse(credential).fill()
+    second = running.purse(credential)
+    with pytest.raises(QuotaError):
+        second.fill()
+    second.fill()
+    assert second.left(DAY) == 0
+
+
+def test_an_issuer_that_is_away_is_asked_again_after_a_pause(running: Running) -> None:
+    purse = running.purse(running.issuer.enrol("one"), "http://127.0.0.1:9")
+    with pytest.raises(TransportError):
+        purse.fill()
+    purse.fill()
+    running.clock.advance(60)
+    with pytest.raises(TransportError):
+        purse.fill()
+
+
+def test_an_address_that_is_none_is_named(running: Running) -> None:
+    with pytest.raises(ConfigError, match="no issuer's address"):
+        running.purse(b"", "issuer")
+
+
+class Coins:
+    """Tokens without an issuer."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def left(self, _day: int) -> int:
+        return self.count
+
+    def take(self, _day: int) -> bytes:
+        self.count -= 1
+        return bytes([self.count])
+
+
+class Nowhere:
+    def send(self, record: bytes) -> None:
+        pass
+
+
+def client_with(task: Task, coins: Coins, rng: np.random.Generator, trace: Path) -> Client:
+    source = ReplaySource(trace)
+    source.open()
+    clock = ManualClock(DAY * DAY_S + 50.0)
+    policy = OwnerPolicy(allow_demo=True, least_sampling_interval=1, least_contributors=1)
+    return Client(source, task, policy, Outbox(Nowhere(), clock), clock=clock, rng=rng, purse=coins)
+
+
+def test_short_of_tokens_reports_go_at_random_weighted_by_samples(
+    running: Running, bundled_trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 samples against 10: the first to go is the large one in 3 of 4 cases, by Bernoulli's variance."""
+    sets = tuple(
+        CounterSet(each.name, (each,), (Axis("log", 1.0, 1e9),)) for each in fleet.counters_of(bundled_trace)
+    )
+    task = msgspec.structs.replace(
+        running.task, counter_sets=sets, rotation=(tuple(each.name for each in sets),), cover_rate=0.0
+    )
+    client = client_with(task, Coins(0), np.random.default_rng(5), bundled_trace)
+    counts = [np.bincount([0] * n, minlength=128).astype(np.int64) for n in (30, 10)]
+    due = [
+        Due(LocalClass(0, at), BatchId(DAY), Contribution(0, each, real=True))
+        for at, each in enumerate(counts)
+    ]
+    rounds = 4000
+    first = sum(client._order(due)[0].local_class.number == 0 for _ in range(rounds)) / rounds
+    assert abs(first - 0.75) < 4 * (0.75 * 0.25 / rounds) ** 0.5
+    sent: list[bool] = []
+    monkeypatch.setattr(client, "_send", lambda *_: sent.append(True))
+    client._seal(due)
+    assert client.counts.without_token == 2, "both real reports had no token"
+
+
+def test_a_task_with_tokens_needs_a_purse(running: Running, bundled_trace: Path) -> None:
+    source = ReplaySource(bundled_trace)
+    clock = ManualClock()
+    policy = OwnerPolicy(allow_demo=True, least_sampling_interval=1, least_contributors=1)
+    with pytest.raises(ConfigError, match="no issuer"):
+        Client(
+            source, running.task, policy, Outbox(Nowhere(), clock), clock=clock, rng=np.random.default_rng(1)
+        )
+
+
+@pytest.fixture(scope="session")
+def bundled_trace() -> Path:
+    return Path(str(files("penrose_ray.capture") / "samples" / "sort.json.gz"))
