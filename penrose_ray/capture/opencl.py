@@ -30,21 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["OpenCLSource", "opencl_counters", "pick_device", "profiled_queue"]
 
 DURATION, QUEUE_DELAY, WORK_RATE = range(3)
-_EVENT = 7
-"""Position of the profiling event in a pending launch."""
-_MOST_QUEUES = 1024
+_MOST_SITES = 1 << 16
 
 
-class _Launch(NamedTuple):
-    """A pending launch, read back from the plain tuple that the hook stores."""
+class _Special(NamedTuple):
+    """A pending launch that is measured or follows a gap; ordinary ones are just the number of their site."""
 
+    site: int
     seq: int
-    name_id: int
-    place: int
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...] | None
-    in_groups: bool
-    """The global size counts work-groups."""
     gap: bool
     event: Any
     columns: tuple[int, ...]
@@ -65,13 +58,20 @@ class OpenCLSource:
         self._capacity = capacity
         self._vendor = vendor
         self._unasked = (DURATION, QUEUE_DELAY, WORK_RATE) if arm_all else ()
-        self._pending: deque[tuple[Any, ...]] = deque()
+        self._pending: deque[int | _Special] = deque()
+        self._next_polled = 0
         self._lock = threading.Lock()
         self._tally = Tally()
         self._name_ids: dict[str, int] = {}
-        self._queues: dict[Any, int] = {}
-        self._places: list[tuple[int, int, int]] = []
-        """Stream, device and context of each queue."""
+        self._sites: dict[Any, int] = {}
+        """Number of each launch site: a kernel on a queue with a geometry."""
+        self._rows: list[tuple[int, ...]] = []
+        """Columns of each site: name, stream, device, context, grid, block."""
+        self._first_row = 0
+        self._stale = (0, 0)
+        """Rows below the first number are of no use once the launch of the second number was polled."""
+        self._queues: dict[Any, tuple[int, int, int]] = {}
+        self._streams = 0
         self._contexts: dict[int, int] = {}
         self._device_ids: dict[int, int] = {}
         self._gap = False
@@ -136,8 +136,8 @@ class OpenCLSource:
 
     def _hooked(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The enqueue function that notes launches: what it costs, every launch of the program pays."""
-        lock, tally, pending, queues = self._lock, self._tally, self._pending, self._queues
-        append, name_ids, capacity, unasked = pending.append, self._name_ids, self._capacity, self._unasked
+        lock, tally, sites, append = self._lock, self._tally, self._sites, self._pending.append
+        pending, capacity, unasked = self._pending, self._capacity, self._unasked
 
         def enqueue(
             queue: Any,  # noqa: ANN401 - pyopencl's objects
@@ -152,65 +152,61 @@ class OpenCLSource:
             event = original(queue, kernel, size, local, offset, wait_for, g_times_l, allow_empty_ndrange)
             if not self._active:
                 return event
-            try:
-                name_id = name_ids[kernel.penrose_name]
-            except (AttributeError, KeyError):
-                name_id = self._learn(kernel)
             with lock:
+                try:
+                    site = sites[kernel.penrose_name, queue, size, local, g_times_l]
+                except (AttributeError, KeyError, TypeError):
+                    site = self._site(kernel, queue, tuple(size), local and tuple(local), g_times_l)
                 seq = tally.seen
                 tally.seen = seq + 1
                 if len(pending) >= capacity:
                     self._drop(1)
-                    return event
-                place = queues.get(queue)
-                if place is None:
-                    place = self._place(queue)
-                columns = self._armed_columns(seq) if seq >= self._armed.next else unasked
-                append(
-                    (
-                        seq,
-                        name_id,
-                        place,
-                        size,
-                        local,
-                        g_times_l,
-                        self._gap,
-                        event if columns else None,
-                        columns,
-                    )
-                )
-                self._gap = False
+                elif seq >= self._armed.next or unasked or self._gap:
+                    append(self._special(site, seq, event))
+                else:
+                    append(site)
             return event
 
         return enqueue
 
-    def _learn(self, kernel: Any) -> int:  # noqa: ANN401 - a pyopencl kernel
-        name = kernel.penrose_name = kernel.function_name
-        with self._lock:
-            known = self._name_ids.setdefault(name, len(self.names))
-            if known == len(self.names):
-                self.names.append(name)
-            return known
+    def _special(self, site: int, seq: int, event: Any) -> _Special:  # noqa: ANN401 - a pyopencl event
+        asked = {column for _, columns in self._armed.take(seq + 1) for column in columns}
+        columns = self._unasked or tuple(asked)
+        gap, self._gap = self._gap, False
+        return _Special(site, seq, gap, event if columns else None, columns)
 
-    def _armed_columns(self, seq: int) -> tuple[int, ...]:
-        return tuple({column for _, columns in self._armed.take(seq + 1) for column in columns})
+    def _site(self, kernel: Any, queue: Any, size: tuple[int, ...], local: Any, in_groups: bool) -> int:  # noqa: ANN401, FBT001 - pyopencl's
+        """Number of a launch site that is new, or whose sizes came as lists."""
+        name = kernel.penrose_name = kernel.function_name
+        key = (name, queue, size, local, in_groups)
+        if key in self._sites:
+            return self._sites[key]
+        if len(self._sites) >= _MOST_SITES:
+            self._sites.clear()
+            self._queues.clear()
+            self._stale = (self._first_row + len(self._rows), self._tally.seen)
+        name_id = self._name_ids.setdefault(name, len(self.names))
+        if name_id == len(self.names):
+            self.names.append(name)
+        grid, block = _shape(size, local, in_groups)
+        self._rows.append((name_id, *(self._queues.get(queue) or self._place(queue)), *grid, *block))
+        self._sites[key] = number = self._first_row + len(self._rows) - 1
+        return number
 
     def _drop(self, launches: int) -> None:
         self._tally.dropped += launches
         self._tally.gaps += not self._gap
         self._gap = True
 
-    def _place(self, queue: Any) -> int:  # noqa: ANN401 - pyopencl is untyped
-        """Row of `_places` for a queue; it holds the queue, so that no other one gets its handle."""
-        if len(self._queues) >= _MOST_QUEUES:
-            self._queues.clear()
+    def _place(self, queue: Any) -> tuple[int, int, int]:  # noqa: ANN401 - a pyopencl queue
+        """Stream, device and context of a queue; it is held, so that no other one gets its handle."""
         device = self._device_ids.setdefault(queue.device.int_ptr, len(self.devices))
         if device == len(self.devices):
             self.devices.append(queue.device.name)
         context = self._contexts.setdefault(queue.context.int_ptr, len(self._contexts))
-        self._queues[queue] = row = len(self._places)
-        self._places.append((row, device, context))
-        return row
+        self._queues[queue] = place = (self._streams, device, context)
+        self._streams += 1
+        return place
 
     def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:
         """Time coming launches by their profiling events."""
@@ -223,46 +219,67 @@ class OpenCLSource:
     def poll(self, max_events: int) -> EventBatch:
         """Launches in order; an armed one holds back what follows until its times are known."""
         pending = self._pending
-        taken: list[tuple[Any, ...]] = []
-        while len(taken) < max_events and pending and (pending[0][_EVENT] is None or self._ready(pending[0])):
-            taken.append(pending.popleft())
+        taken = [pending.popleft() for _ in range(min(len(pending), max_events))]
+        special = [(row, launch) for row, launch in enumerate(taken) if isinstance(launch, _Special)]
+        for row, launch in special:
+            if not self._ready(launch, len(taken)):
+                pending.extendleft(reversed(taken[row:]))
+                taken, special = taken[:row], [each for each in special if each[0] < row]
+                break
         with self._lock:
             self._tally.delivered += len(taken)
-        return self._batch(taken) if taken else EventBatch.empty(len(self.counters))
+        return self._batch(taken, special) if taken else EventBatch.empty(len(self.counters))
 
-    def _ready(self, launch: tuple[Any, ...]) -> bool:
-        if self._stopped or len(self._pending) * 2 >= self._capacity:
+    def _ready(self, launch: _Special, taken: int) -> bool:
+        if launch.event is None or self._stopped or (len(self._pending) + taken) * 2 >= self._capacity:
             return True
-        return bool(launch[_EVENT].command_execution_status <= 0)
+        return bool(launch.event.command_execution_status <= 0)
 
-    def _batch(self, taken: list[tuple[Any, ...]]) -> EventBatch:
-        seqs, name_ids, places, sizes, locals_, in_groups, gaps, events, _ = zip(*taken, strict=True)
-        place = np.array(self._places, dtype=np.uint32)[list(places)]
-        shape = _shapes(sizes, locals_, in_groups)
-        counters = np.full((len(taken), len(self.counters)), np.nan)
-        times = np.zeros((len(taken), 2), dtype=np.int64)
-        for row, event in enumerate(events):
-            if event is not None:
-                self._measure(_Launch(*taken[row]), counters[row], times[row])
+    def _batch(self, taken: list[int | _Special], special: list[tuple[int, _Special]]) -> EventBatch:
+        rows = len(taken)
+        seq = np.arange(self._next_polled, self._next_polled + rows)
+        counters = np.full((rows, len(self.counters)), np.nan)
+        times = np.zeros((rows, 2), dtype=np.int64)
+        gap = np.zeros(rows, dtype=np.bool_)
+        numbers: list[Any] = taken
+        for row, launch in special:
+            numbers[row] = launch.site
+            seq[row:] += launch.seq - seq[row]
+            gap[row] = launch.gap
+        with self._lock:
+            table = np.array(self._rows, dtype=np.uint32)
+        site = table[np.array(numbers) - self._first_row]
+        for row, launch in special:
+            if launch.event is not None:
+                self._measure(launch, site[row, 4:], counters[row], times[row])
+        self._next_polled = int(seq[-1]) + 1
+        self._forget_stale()
         return EventBatch.of(
-            len(taken),
+            rows,
             len(self.counters),
-            seq=seqs,
-            name_id=name_ids,
+            seq=seq,
+            name_id=site[:, 0],
             process=os.getpid(),
-            stream=place[:, 0],
-            device=place[:, 1],
-            context=place[:, 2],
-            correlation=seqs,
+            stream=site[:, 1],
+            device=site[:, 2],
+            context=site[:, 3],
+            correlation=seq,
             start_ns=times[:, 0],
             end_ns=times[:, 1],
-            grid=shape[:, 0],
-            block=shape[:, 1],
+            grid=site[:, 4:7],
+            block=site[:, 7:10],
             counters=counters,
-            gap=gaps,
+            gap=gap,
         )  # fmt: skip - columns side by side
 
-    def _measure(self, launch: _Launch, counters: Any, times: Any) -> None:  # noqa: ANN401 - row views
+    def _forget_stale(self) -> None:
+        with self._lock:
+            row, launch = self._stale
+            if row > self._first_row and self._next_polled > launch:
+                del self._rows[: row - self._first_row]
+                self._first_row = row
+
+    def _measure(self, launch: _Special, shape: NDArray[np.uint32], counters: Any, times: Any) -> None:  # noqa: ANN401 - row views
         import pyopencl as cl  # noqa: PLC0415 - optional extra `opencl`
 
         try:
@@ -276,8 +293,7 @@ class OpenCLSource:
             self._tally.bad_timestamps += 1
             return
         duration = end - start
-        grid, block = _shape(launch.global_size, launch.local_size, launch.in_groups)
-        rate = math.prod(grid) * math.prod(block) * 1000 / duration if duration else math.nan
+        rate = math.prod(shape.tolist()) * 1000 / duration if duration else math.nan
         values = (duration, start - queued, rate)
         for column in launch.columns:
             counters[column] = values[column]
@@ -303,7 +319,11 @@ class OpenCLSource:
             if self._pending:
                 self._drop(len(self._pending))
                 self._pending.clear()
+            self._next_polled = self._tally.seen
+            self._sites.clear()
             self._queues.clear()
+            self._rows.clear()
+            self._stale = (0, 0)
 
     def health(self) -> SourceHealth:
         """The account so far."""
@@ -316,20 +336,6 @@ def _modules() -> tuple[Any, Any]:
     import pyopencl as cl  # noqa: PLC0415 - optional extra `opencl`
 
     return cl._cl, cl  # noqa: SLF001 - see above
-
-
-def _shapes(sizes: Sequence[Any], locals_: Sequence[Any], in_groups: Sequence[bool]) -> NDArray[np.uint32]:
-    """Grid and block of each launch, shape (n, 2, 3); few distinct ones, so each is worked out once."""
-    known: dict[Any, int] = {}
-    keys = zip(sizes, locals_, in_groups, strict=True)
-    try:
-        rows = [known.setdefault(key, len(known)) for key in keys]
-    except TypeError:  # sizes may be lists
-        keys = zip(map(tuple, sizes), (local and tuple(local) for local in locals_), in_groups, strict=True)
-        known = {}
-        rows = [known.setdefault(key, len(known)) for key in keys]
-    table = np.array([_shape(*key) for key in known], dtype=np.uint32)
-    return table[rows]
 
 
 def _shape(size: tuple[int, ...], local: tuple[int, ...] | None, in_groups: bool) -> list[list[int]]:  # noqa: FBT001 - a column

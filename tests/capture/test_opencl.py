@@ -151,6 +151,21 @@ def test_opening_twice_is_refused() -> None:
         source.open()
 
 
+def test_ever_new_sizes_cost_bounded_memory(
+    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penrose_ray.capture.opencl._MOST_SITES", 4)
+    with OpenCLSource() as source:
+        for size in range(1, 21):
+            launch("add", (size,))
+        assert source.poll(7).grid[:, 0].tolist() == list(range(1, 8))
+        assert source.poll(100).grid[:, 0].tolist() == list(range(8, 21))
+        for size in range(30, 40):
+            launch("twice", [size])
+            assert source.poll(1).grid[0].tolist() == [size, 1, 1]
+        assert len(source._rows) <= 8
+
+
 def test_whole_program_is_captured() -> None:
     with OpenCLSource() as source:
         result = stencil.run(lambda: False, max_steps=7)
