@@ -29,8 +29,7 @@ def deal(
 ) -> tuple[KeyShare, ...]:
     """Split a private key into `parties` shares, any `threshold` of which decrypt together.
 
-    Each share holds the public `ThresholdKey`. Shamir's polynomial is over the integers modulo n m, where m
-    is the order of the squares modulo n; so p and q must be safe.
+    Shamir's polynomial is over the integers modulo n m, where m is the order of the squares modulo n.
 
     Raises:
         ConfigError: not 1 <= threshold <= parties <= 64.

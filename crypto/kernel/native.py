@@ -20,12 +20,15 @@ _FEATURES: Final = ("avx512f", "avx512vl", "avx512ifma")
 _LEAST_WIDTH: Final = 64
 """Packed numbers are read 64 bytes at a time."""
 
+_faults: list[str] = []
+"""Self-tests that failed in this process: one is enough to do without the kernel."""
+
 
 def unavailable() -> str | None:
     """Why the kernel is not used on this machine; None when it is."""
     if os.environ.get(SWITCH) == "0":
         return f"switched off by {SWITCH}=0"
-    return _missing()
+    return _faults[0] if _faults else _missing()
 
 
 def montgomery(modulus: mpz, width: int) -> Montgomery | None:
@@ -75,8 +78,10 @@ def _tested(modulus: mpz, width: int) -> Montgomery | None:
 def _missing() -> str | None:
     if importlib.util.find_spec("llvmlite") is None:
         return "llvmlite is not installed: pip install 'penrose-ray[native]'"
-    import llvmlite.binding as llvm  # noqa: PLC0415 - optional
-
+    try:
+        import llvmlite.binding as llvm  # noqa: PLC0415 - optional
+    except OSError as error:
+        return f"llvmlite cannot be loaded: {error}"
     features = llvm.get_host_cpu_features()
     lacking = [name for name in _FEATURES if not features.get(name)]
     return f"this CPU lacks {', '.join(lacking)}" if lacking else None
@@ -86,4 +91,7 @@ def _missing() -> str | None:
 def _agrees(limbs: int, width: int) -> bool:
     from penrose_ray.crypto.kernel.self_test import agrees_with_gmpy2  # noqa: PLC0415 - needs llvmlite
 
-    return agrees_with_gmpy2(limbs, width)
+    agrees = agrees_with_gmpy2(limbs, width)
+    if not agrees:
+        _faults.append(f"its program for {limbs} limbs disagrees with gmpy2")
+    return agrees

@@ -140,8 +140,17 @@ def test_a_cpu_without_the_instructions_is_a_reason(monkeypatch: pytest.MonkeyPa
 
 @needs_kernel
 def test_a_kernel_that_fails_its_test_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_agrees", lambda *_: False)
-    assert native.montgomery(mpz(MODULI["random"] - 2), WIDTH) is None
+    self_test = pytest.importorskip("penrose_ray.crypto.kernel.self_test")
+    monkeypatch.setattr(self_test, "agrees_with_gmpy2", lambda *_: False)
+    monkeypatch.setattr(native, "_faults", [])
+    native._agrees.cache_clear()
+    try:
+        assert native.montgomery(mpz(MODULI["random"] - 2), WIDTH) is None
+        assert native.unavailable() == "its program for 120 limbs disagrees with gmpy2"
+        assert native.montgomery(mpz(MODULI["lowest"]), WIDTH) is None
+    finally:
+        native._agrees.cache_clear()
+        native._tested.cache_clear()
 
 
 def test_numbers_too_small_for_a_vector_are_left_to_gmpy2() -> None:
