@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from penrose_ray.aggregate.entries import drop, entries_of, of_batch, of_buckets, put, stored
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, row_crc, row_values, sum_values
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from penrose_ray.aggregate.arrival import Row, SumKey
     from penrose_ray.aggregate.rows import SumRecord
     from penrose_ray.types import BatchId, BucketId
 
-_INSERT: Final = (
-    f"INSERT INTO partial_histograms ({ROW_COLUMNS}) VALUES (NULL{', ?' * ROW_COLUMNS.count(',')})"
-)
+_INSERT: Final = f"INSERT INTO partial_histograms ({ROW_COLUMNS}) VALUES (?{', ?' * ROW_COLUMNS.count(',')})"
 _PUT_SUM: Final = f"INSERT OR REPLACE INTO sums ({SUM_COLUMNS}) VALUES (?{', ?' * SUM_COLUMNS.count(',')})"
 _OF_KEY: Final = "class_id = ? AND counter_set = ? AND batch = ?"
 
@@ -26,32 +29,51 @@ class Change:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self.new_ids: list[NDArray[np.uint8]] = []
+        self.has_deleted = False
 
-    def insert(self, rows: Iterable[Row]) -> None:
+    def insert(self, rows: Sequence[Row]) -> None:
         """Add reports behind all others."""
-        self._db.executemany(_INSERT, map(row_values, rows))
+        if not rows:
+            return
+        first = self._last_arrival() + 1
+        numbered = enumerate(rows, start=first)
+        self._db.executemany(_INSERT, ((arrival, *row_values(row)) for arrival, row in numbered))
+        added = entries_of(rows, first)
+        put(self._db, added)
+        self.new_ids.append(added["id"])
 
-    def reclass(self, rows: Iterable[Row]) -> None:
-        """Write the class of these reports anew."""
-        sql = "UPDATE partial_histograms SET class_id = ?, crc = ? WHERE report_id = ?"
-        self._db.executemany(sql, ((row.key.class_id, row_crc(row), row.arrival.report_id) for row in rows))
+    def _last_arrival(self) -> int:
+        return int(self._db.execute("SELECT MAX(arrival) FROM partial_histograms").fetchone()[0] or 0)
+
+    def reclass(self, numbered: Mapping[int, Row]) -> None:
+        """Write the class of these reports anew, by arrival number."""
+        sql = "UPDATE partial_histograms SET class_id = ?, crc = ? WHERE arrival = ?"
+        rows = ((row.key.class_id, row_crc(row), arrival) for arrival, row in numbered.items())
+        self._db.executemany(sql, rows)
+        for found in stored(self._db, after=min(numbered, default=1) - 1):
+            places = np.flatnonzero(np.isin(found["arrival"], list(numbered)))
+            if len(places):
+                changed = found.copy()
+                for at in places:
+                    changed["class_id"][at] = np.void(numbered[int(changed["arrival"][at])].key.class_id)
+                put(self._db, changed)
 
     def delete_buckets(self, buckets: Collection[BucketId]) -> None:
         """Delete the reports of these buckets; the sums must be put in the same transaction."""
-        self._db.executemany("DELETE FROM partial_histograms WHERE bucket = ?", ((each,) for each in buckets))
+        self.has_deleted = True
+        drop(self._db, of_buckets(buckets))
 
     def delete_batch(self, batch: BatchId, most: int) -> int:
         """Delete up to `most` reports of a batch, whose sums must be stored; how many there were."""
-        some = "SELECT arrival FROM partial_histograms WHERE batch = ? LIMIT ?"
-        sql = f"DELETE FROM partial_histograms WHERE arrival IN ({some})"
-        return self._db.execute(sql, (batch, most)).rowcount
+        self.has_deleted = True
+        return drop(self._db, of_batch(batch), most=most)
 
     def put_sums(self, sums: Iterable[SumRecord], gone: Iterable[SumKey] = ()) -> None:
         """Store sums that hold every report of the journal, and forget those `gone`."""
         self._db.executemany(_PUT_SUM, map(sum_values, sums))
         self._db.executemany(f"DELETE FROM sums WHERE {_OF_KEY}", gone)
-        folded = self._db.execute("SELECT MAX(arrival) FROM partial_histograms").fetchone()[0]
-        self.note("folded", folded or 0)
+        self.note("folded", self._last_arrival())
 
     def forget_batch(self, batch: BatchId) -> None:
         """Delete a batch's sums and all that is known of it but its release."""

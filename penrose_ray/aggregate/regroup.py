@@ -40,10 +40,9 @@ class Regroup:
                 return
             with core.changing() as change:
                 for group in core.groups(key=key):
+                    ids = ((row, row.arrival.report_id) for row in group)
                     core.sums.remove(
-                        row
-                        for row in group
-                        if kept(row.arrival.report_id, before) and not kept(row.arrival.report_id, halvings)
+                        [row for row, id_ in ids if kept(id_, before) and not kept(id_, halvings)]
                     )
                 change.thin(key, halvings)
             self._note({key: halvings}, {key})
@@ -79,14 +78,13 @@ class Regroup:
         """Move rows out of one sum; the sums they went to."""
         core = self._core
         gained: set[SumKey] = set()
-        for group in core.groups(key=key):
-            pairs = [(row, _renamed(row, classes)) for row in group]
-            moved = [(old, new) for old, new in pairs if old.key != new.key]
-            change.reclass(new for _, new in moved)
-            stays_in = [(old, new) for old, new in moved if kept(old.arrival.report_id, halvings)]
-            core.sums.remove(old for old, _ in stays_in)
-            core.sums.add(new for _, new in stays_in)
-            gained.update(new.key for _, new in moved)
+        numbered = [(arrival, row, _renamed(row, classes)) for arrival, row in core.journal.numbered(key=key)]
+        moved = [each for each in numbered if each[1].key != each[2].key]
+        counted = [(old, new) for _, old, new in moved if kept(old.arrival.report_id, halvings)]
+        core.sums.remove([old for old, _ in counted])
+        core.sums.add([new for _, new in counted])
+        change.reclass({arrival: new for arrival, _, new in moved})
+        gained.update(new.key for _, _, new in moved)
         return gained
 
     def _note(self, rates: Mapping[SumKey, int], touched: Iterable[SumKey]) -> None:

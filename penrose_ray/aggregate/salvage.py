@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+import numpy as np
+
 from penrose_ray.aggregate.arrival import SumKey
+from penrose_ray.aggregate.entries import ENTRY
 from penrose_ray.aggregate.leaf_pages import rows_on
 from penrose_ray.aggregate.rows import SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import PAGE_BYTES
@@ -124,9 +127,12 @@ def _whole(page: bytes) -> Iterator[tuple[int, Row]]:
 
 
 def _ids(old: sqlite3.Connection) -> set[str]:
-    """Ids from their index, which lies on pages of its own; as far as it can be read."""
-    sql = "SELECT report_id FROM partial_histograms INDEXED BY partial_histograms_by_id ORDER BY report_id"
-    return {report_id.hex() for (report_id,) in _all(old, sql)}
+    """Ids from the index of reports, which lies on pages of its own; as far as it can be read."""
+    ids: set[str] = set()
+    for (raw,) in _all(old, "SELECT entries FROM report_index"):
+        with suppress(ValueError, TypeError):
+            ids.update(entry["id"].tobytes().hex() for entry in np.frombuffer(raw, dtype=ENTRY))
+    return ids
 
 
 def _number(old: sqlite3.Connection, name: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penrose_ray.aggregate.entries import entries_of, put
+from penrose_ray.aggregate.rows import ROW_COLUMNS, row_from
 from penrose_ray.errors import JournalError, JournalVersionError
 
 if TYPE_CHECKING:
@@ -56,11 +58,19 @@ CREATE TABLE thinned (
     halvings INTEGER NOT NULL,
     PRIMARY KEY (batch, class_id, counter_set)
 ) WITHOUT ROWID;
-CREATE INDEX partial_histograms_by_sum ON partial_histograms (batch, class_id, counter_set);
+CREATE TABLE report_index (
+    first INTEGER PRIMARY KEY,
+    last INTEGER NOT NULL,
+    entries BLOB NOT NULL,
+    crc INTEGER NOT NULL
+);
+DROP INDEX partial_histograms_by_id;
 CREATE TABLE buckets (bucket INTEGER PRIMARY KEY, state TEXT NOT NULL);
 CREATE TABLE archived (batch INTEGER PRIMARY KEY, file TEXT NOT NULL, archived_s REAL NOT NULL);
 """
 
+_INDEX_STEP: Final = 2
+_GROUP: Final = 1000
 _STEPS: Final = {1: _VERSION_1, 2: _VERSION_2}
 """What each version adds to the one before it."""
 
@@ -102,6 +112,8 @@ def _apply(db: sqlite3.Connection, step: int, task_id: TaskId) -> None:
     try:
         for statement in _STEPS[step].split(";"):
             db.execute(statement)
+        if step == _INDEX_STEP:
+            _index_rows(db)
         if step == 1:
             db.execute("INSERT INTO about VALUES ('task_id', ?)", (task_id,))
             db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -111,3 +123,14 @@ def _apply(db: sqlite3.Connection, step: int, task_id: TaskId) -> None:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def _index_rows(db: sqlite3.Connection) -> None:
+    """Enter the reports of a journal of version 1 into the index that version 2 has."""
+    at = 0
+    sql = f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE arrival > ? ORDER BY arrival LIMIT {_GROUP}"
+    while page := db.execute(sql, (at,)).fetchall():
+        entries = entries_of([row_from(values) for values in page], 0)
+        entries["arrival"] = [values[0] for values in page]
+        put(db, entries)
+        at = page[-1][0]

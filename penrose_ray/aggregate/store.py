@@ -1,8 +1,9 @@
 """The journal of one shard: a SQLite file in WAL mode, the only truth about what was acknowledged.
 
-Reports lie in order of arrival (rowid), the index on their ids is apart: a random clustered key is three
-times slower. The file is bound to one task and used by one process at a time. Sums are kept too, up to the
-arrival number `folded`; reports behind it are added again when the file is opened.
+Reports lie in order of arrival, and so does what they are looked up by: one compact record a commit. The ids
+are read into memory when the file is opened; an index on random ids would rewrite as many bytes as the
+reports themselves have. The file is bound to one task and used by one process at a time. Sums are kept too,
+up to the arrival number `folded`; reports behind it are added again when the file is opened.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
+import numpy as np
+
 from penrose_ray.aggregate.arrival import SumKey
 from penrose_ray.aggregate.change import Change
+from penrose_ray.aggregate.entries import chosen, of_buckets, of_key, stored
+from penrose_ray.aggregate.id_index import IdIndex
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import prepare
 from penrose_ray.aggregate.verify import verify
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.rows import SumRecord
     from penrose_ray.types import TaskId
 
-_LOOK_UP: Final = 500
 _PAGE: Final = 1000
 _CACHE_KIB: Final = 65_536
 _IN_USE: Final = "in_use"
@@ -60,23 +64,22 @@ class Journal:
                 self._db.execute("PRAGMA secure_delete = ON")
                 if self.number(_IN_USE):  # the last process did not close it
                     verify(self._db)
+                self._load_ids()
             self._note_in_use(1)
             self._is_whole = True
         except BaseException:
             self.close()
             raise
 
+    def _load_ids(self) -> None:
+        self._ids = IdIndex()
+        with self._typed_errors():
+            for entries in stored(self._db):
+                self._ids.add(entries["id"])
+
     def known(self, ids: Iterable[ReportId]) -> set[ReportId]:
         """Which of these ids are in the journal."""
-        wanted = list(ids)
-        found: set[ReportId] = set()
-        with self._typed_errors():
-            for start in range(0, len(wanted), _LOOK_UP):
-                part = wanted[start : start + _LOOK_UP]
-                marks = ",".join("?" * len(part))
-                sql = f"SELECT report_id FROM partial_histograms WHERE report_id IN ({marks})"
-                found.update(ReportId(row[0]) for row in self._db.execute(sql, part))
-        return found
+        return self._ids.known(list(ids))
 
     def record(self, rows: Sequence[Row]) -> None:
         """Commit these rows, all or none; raises like `change`."""
@@ -93,13 +96,19 @@ class Journal:
         """
         with self._typed_errors():
             self._db.execute("BEGIN IMMEDIATE")
+            change = Change(self._db)
             try:
-                yield Change(self._db)
+                yield change
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+        if change.has_deleted:
+            self._load_ids()
+        else:
+            for ids in change.new_ids:
+                self._ids.add(ids)
 
     def rows(
         self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
@@ -116,20 +125,23 @@ class Journal:
         self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
     ) -> Iterator[tuple[int, Row]]:
         """Like `rows`, with arrival numbers; read page by page, so that the journal may change meanwhile."""
-        where = "arrival > ?"
-        if buckets is not None:
-            where += f" AND bucket IN ({','.join(str(int(bucket)) for bucket in buckets)})"
-        if key is not None:
-            where += " AND class_id = ? AND counter_set = ? AND batch = ?"
-        sql = f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE {where} ORDER BY arrival LIMIT {_PAGE}"
-        while True:
-            with self._typed_errors():
-                found = self._db.execute(sql, (after, *(key or ())))
-                page = [(values[0], row_from(values)) for values in found]
-            if not page:
-                return
-            yield from page
-            after = page[-1][0]
+        sql = f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE"
+        if buckets is None and key is None:
+            while page := self._read(f"{sql} arrival > ? ORDER BY arrival LIMIT {_PAGE}", (after,)):
+                yield from page
+                after = page[-1][0]
+            return
+        choice = of_key(key) if key is not None else of_buckets(buckets or ())
+        with self._typed_errors():
+            arrivals = list(chosen(self._db, choice, after=after))
+        for start in range(0, len(arrivals), _PAGE):
+            part = arrivals[start : start + _PAGE]
+            marks = ",".join("?" * len(part))
+            yield from self._read(f"{sql} arrival IN ({marks}) ORDER BY arrival", part)
+
+    def _read(self, sql: str, bound: Sequence[int]) -> list[tuple[int, Row]]:
+        with self._typed_errors():
+            return [(values[0], row_from(values)) for values in self._db.execute(sql, bound)]
 
     def number(self, name: str) -> int:
         """A number that `Change.note` has set; 0 before."""
@@ -185,15 +197,14 @@ class Journal:
 
     def buckets_with_rows(self) -> set[BucketId]:
         """Buckets that hold a report."""
-        with self._typed_errors():
-            sql = "SELECT DISTINCT bucket FROM partial_histograms"
-            return {BucketId(row[0]) for row in self._db.execute(sql)}
+        return {BucketId(byte) for byte in self._ids.first_bytes()}
 
     def batches_with_rows(self) -> set[BatchId]:
         """Batches whose reports have not been deleted."""
         with self._typed_errors():
-            sql = "SELECT DISTINCT batch FROM partial_histograms"
-            return {BatchId(row[0]) for row in self._db.execute(sql)}
+            return {
+                BatchId(int(batch)) for entries in stored(self._db) for batch in np.unique(entries["batch"])
+            }
 
     def archived(self) -> dict[BatchId, tuple[str, float]]:
         """Batches whose sums lie in an archive file, and since when."""

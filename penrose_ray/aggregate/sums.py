@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import gmpy2
 
-from penrose_ray.aggregate.arrival import CHECKSUM_BYTES, SumKey
+from penrose_ray.aggregate.arrival import CHECKSUM_BYTES
 from penrose_ray.aggregate.rows import SumRecord
 from penrose_ray.aggregate.score import Score, Tier, fresh
-from penrose_ray.crypto.accumulate import Accumulator, validate
+from penrose_ray.crypto.accumulate import Accumulators, Validator
 from penrose_ray.crypto.ciphertext import join, split
+from penrose_ray.crypto.kernel import native
 from penrose_ray.errors import CiphertextError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penrose_ray.aggregate.arrival import Row
+    from penrose_ray.aggregate.arrival import Row, SumKey
     from penrose_ray.task import Task
     from penrose_ray.types import BatchId, ReportId
+
+_ROWS_A_KEY: Final = 4
 
 
 def id_checksum(ids: Iterable[ReportId]) -> int:
@@ -33,9 +36,8 @@ def id_checksum(ids: Iterable[ReportId]) -> int:
 
 @dataclass(slots=True)
 class _Sum:
-    """A sum in memory."""
+    """What is known of a sum in memory beside its ciphertexts."""
 
-    accumulator: Accumulator
     checksum: int
     score: Score
     stored: bool = False
@@ -44,12 +46,10 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What rows of one key come to."""
+    """What checked rows of one key come to."""
 
-    key: SumKey
-    accumulator: Accumulator
-    checksum: int
     ids: frozenset[ReportId]
+    blob: bytes
 
 
 class Sums:
@@ -63,139 +63,151 @@ class Sums:
     ) -> None:
         self._key, self._profile, self._capacity = task.key(), task.profile(), task.capacity()
         self._load, self._hour = load, hour
+        self._validator = Validator(self._key, self._profile)
+        self._is_native = native.chains(self._key.n_squared, self._profile.ciphertext_bytes) is not None
+        self._totals = self._accumulators(self._capacity)
         self._hot: dict[SumKey, _Sum] = {}
         self._gone: set[SumKey] = set()
         self._checked: dict[SumKey, _Part] = {}
 
-    def _parts(self, rows: Iterable[Row]) -> list[_Part]:
-        return [self._part(key, group) for key, group in _by_key(rows).items()]
-
-    def _part(self, key: SumKey, rows: Sequence[Row]) -> _Part:
-        accumulator = self._accumulator(room=len(rows))
-        accumulator.add_many(row.arrival.blob for row in rows)
-        ids = frozenset(row.arrival.report_id for row in rows)
-        return _Part(key, accumulator, id_checksum(ids), ids)
-
-    def _accumulator(self, room: int = 0) -> Accumulator:
-        return Accumulator(self._key, self._profile, capacity=max(self._capacity, room))
+    def _accumulators(self, capacity: int) -> Accumulators[SumKey]:
+        return Accumulators(self._key, self._profile, capacity=capacity)
 
     def check(self, rows: Sequence[Row]) -> dict[ReportId, CiphertextError]:
         """What is wrong with which of these rows' ciphertexts.
 
-        A product is a unit exactly when its factors are, so the products that `add` needs anyway are checked;
-        they are kept for it. Only a group with a fault is looked at blob by blob.
+        A product is a unit exactly when its factors are. Without the native kernel, and with few keys, it is
+        cheaper to check the products that `add` needs anyway; they are kept for it.
         """
         self._checked = {}
-        try:
-            parts = self._parts(rows)
-        except CiphertextError:
-            parts = None
-        if parts is not None and not self._faults([part.accumulator.to_bytes() for part in parts]):
-            self._checked = {part.key: part for part in parts}
-            return {}
-        faults = self._faults([row.arrival.blob for row in rows])
+        groups = _by_key(rows)
+        if not self._is_native and len(groups) * _ROWS_A_KEY <= len(rows):
+            parts = self._parts(groups, rows)
+            if parts and not self._validator.faults([part.blob for part in parts.values()]):
+                self._checked = parts
+                return {}
+        faults = self._validator.faults([row.arrival.blob for row in rows])
         return {rows[at].arrival.report_id: fault for at, fault in faults.items()}
 
-    def _faults(self, blobs: Sequence[bytes]) -> dict[int, CiphertextError]:
-        return validate(self._key, self._profile, blobs)
+    def _parts(self, groups: Mapping[SumKey, Sequence[int]], rows: Sequence[Row]) -> dict[SumKey, _Part]:
+        """The product of the rows of each key; nothing if a blob has not even the right length or range."""
+        products = self._accumulators(len(rows))
+        try:
+            products.add_groups(groups, [row.arrival.blob for row in rows])
+        except CiphertextError:
+            return {}
+        return {
+            key: _Part(frozenset(rows[at].arrival.report_id for at in places), products.to_bytes(key))
+            for key, places in groups.items()
+        }
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Sequence[Row]) -> None:
         """Add committed rows, with the products of `check` where they are still of the same rows.
 
         Raises:
             CapacityError: a sum would overflow.
             CiphertextError: a blob of wrong length or range.
         """
-        for key, group in _by_key(rows).items():
+        groups = _by_key(rows)
+        totals = {key: self._touch(key) or self._begin(key) for key in groups}
+        rest: dict[SumKey, list[Row]] = {}
+        for key, places in groups.items():
+            ids = [rows[at].arrival.report_id for at in places]
             part = self._checked.get(key)
-            if part is None or part.ids != {row.arrival.report_id for row in group}:
-                part = self._part(key, group)
-            self._add(part)
+            if part and part.ids == set(ids):
+                self._totals.merge(key, part.blob, len(ids))
+            else:
+                rest[key] = [rows[at] for at in places]
+            totals[key].checksum ^= id_checksum(ids)
+            totals[key].stored = False
         self._checked = {}
+        self._totals.add_many([(key, row.arrival.blob) for key, group in rest.items() for row in group])
 
-    def _add(self, part: _Part) -> None:
-        total = self._touch(part.key)
-        if total is None:
-            total = self._hot[part.key] = _Sum(self._accumulator(), 0, fresh(self._hour()))
-            self._gone.discard(part.key)
-        total.accumulator.merge(part.accumulator.to_bytes(), part.accumulator.weight)
-        total.checksum ^= part.checksum
-        total.stored = False
+    def _begin(self, key: SumKey) -> _Sum:
+        self._gone.discard(key)
+        total = self._hot[key] = _Sum(0, fresh(self._hour()))
+        return total
 
-    def remove(self, rows: Iterable[Row]) -> None:
+    def remove(self, rows: Sequence[Row]) -> None:
         """Take rows out of their sums again: multiply by the inverse of their product.
 
         Raises:
             ValueError: a row was not in its sum.
         """
-        for part in self._parts(rows):
-            total = self._touch(part.key)
-            left = total.accumulator.weight - part.accumulator.weight if total else -1
+        groups = _by_key(rows)
+        for key, part in self._parts(groups, rows).items():
+            total, left = self._touch(key), self._totals.weight(key) - len(groups[key])
             if total is None or left < 0:
-                raise ValueError(f"{part.accumulator.weight} reports to take out of a smaller sum {part.key}")
-            if left == 0:
-                del self._hot[part.key]
-                self._gone.add(part.key)
-                continue
-            accumulator = self._accumulator()
-            accumulator.merge(self._quotient(total.accumulator, part.accumulator), left)
-            self._hot[part.key] = _Sum(accumulator, total.checksum ^ part.checksum, total.score)
+                raise ValueError(f"{len(groups[key])} reports to take out of a smaller sum {key}")
+            blob = self._quotient(self._totals.to_bytes(key), part.blob)
+            self._totals.discard(key)
+            if left:
+                self._totals.merge(key, blob, left)
+                total.checksum ^= id_checksum(part.ids)
+                total.stored = False
+            else:
+                del self._hot[key]
+                self._gone.add(key)
 
-    def _quotient(self, total: Accumulator, part: Accumulator) -> bytes:
+    def _quotient(self, total: bytes, part: bytes) -> bytes:
         n_squared = self._key.n_squared
-        pairs = zip(
-            split(total.to_bytes(), self._profile), split(part.to_bytes(), self._profile), strict=True
-        )
+        pairs = zip(split(total, self._profile), split(part, self._profile), strict=True)
         return join([c * gmpy2.invert(p, n_squared) % n_squared for c, p in pairs], self._profile)
 
     def _touch(self, key: SumKey) -> _Sum | None:
         total = self._hot.get(key)
         if total is None and key not in self._gone and (record := self._load(key)):
-            accumulator = self._accumulator()
-            accumulator.merge(record.blob, record.weight)
+            self._totals.merge(key, record.blob, record.weight)
             checksum = int.from_bytes(record.id_checksum, "big")
-            total = self._hot[key] = _Sum(accumulator, checksum, record.score, stored=True)
+            total = self._hot[key] = _Sum(checksum, record.score, stored=True)
         if total is not None and (score := total.score.touched(self._hour())) != total.score:
             total.score, total.stored = score, False
         return total
 
     def record(self, key: SumKey) -> SumRecord | None:
         """A sum as it is now; this counts as a use."""
-        total = self._touch(key)
-        return _record(key, total) if total else None
+        return self._record(key, total) if (total := self._touch(key)) else None
+
+    def _record(self, key: SumKey, total: _Sum) -> SumRecord:
+        checksum = total.checksum.to_bytes(CHECKSUM_BYTES, "big")
+        return SumRecord(key, self._totals.weight(key), self._totals.to_bytes(key), checksum, total.score)
 
     def changed(self) -> tuple[list[SumRecord], list[SumKey]]:
         """Sums that the journal does not have as they are, and keys that it has and that are gone."""
-        return [_record(key, each) for key, each in self._hot.items() if not each.stored], list(self._gone)
+        changed = [self._record(key, total) for key, total in self._hot.items() if not total.stored]
+        return changed, list(self._gone)
 
     def note_stored(self) -> None:
         """The journal has everything now: forget the sums that are not hot any more."""
         self._gone.clear()
         hour = self._hour()
-        self._hot = {key: each for key, each in self._hot.items() if each.score.tier(hour) is Tier.HOT}
-        for each in self._hot.values():
-            each.stored = True
+        for key, total in list(self._hot.items()):
+            total.stored = True
+            if total.score.tier(hour) is not Tier.HOT:
+                self._drop(key)
 
     def forget(self) -> None:
         """Drop what is in memory: the journal is the truth."""
-        self._hot.clear()
+        for key in list(self._hot):
+            self._drop(key)
         self._gone.clear()
 
     def forget_batch(self, batch: BatchId) -> None:
         """Drop the sums of a batch from memory."""
-        self._hot = {key: each for key, each in self._hot.items() if key.batch != batch}
+        for key in [key for key in self._hot if key.batch == batch]:
+            self._drop(key)
+
+    def _drop(self, key: SumKey) -> None:
+        del self._hot[key]
+        self._totals.discard(key)
 
     def __len__(self) -> int:
         return len(self._hot)
 
 
-def _record(key: SumKey, total: _Sum) -> SumRecord:
-    checksum = total.checksum.to_bytes(CHECKSUM_BYTES, "big")
-    return SumRecord(key, total.accumulator.weight, total.accumulator.to_bytes(), checksum, total.score)
-
-
-def _by_key(rows: Iterable[Row]) -> dict[SumKey, list[Row]]:
-    grouped: dict[SumKey, list[Row]] = {}
-    for row in rows:
-        grouped.setdefault(row.key, []).append(row)
-    return grouped
+def _by_key(rows: Sequence[Row]) -> dict[SumKey, list[int]]:
+    """Places of the rows of each key."""
+    groups: dict[SumKey, list[int]] = {}
+    for at, row in enumerate(rows):
+        groups.setdefault(row.key, []).append(at)
+    return groups

@@ -27,6 +27,8 @@ _LATE_S: Final = 48 * 3600
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
 _DELETE: Final = 5000
+_REPORTS_A_SUM: Final = 8
+"""Reports between two times that a sum is stored, on average: that costs more than adding a report."""
 
 
 class Upkeep:
@@ -40,10 +42,10 @@ class Upkeep:
         self.free_bytes: Callable[[], int] = lambda: shutil.disk_usage(core.journal.path.parent).free
 
     def after(self, reports: int) -> None:
-        """Count reports taken; every 10,000 of them the sums are stored."""
+        """Count reports taken; every 10,000 of them, or 8 a sum where that is more, sums are stored."""
         with self._core.mutex:
             self._reports += reports
-            if self._reports >= CHECKPOINT_REPORTS:
+            if self._reports >= max(CHECKPOINT_REPORTS, _REPORTS_A_SUM * len(self._core.sums)):
                 with contextlib.suppress(JournalError):  # the reports are safe; the next one meets the error
                     self.checkpoint()
 

@@ -1,10 +1,11 @@
-"""Is a journal what was written? Read every row, every sum and the index of ids."""
+"""Is a journal what was written? Read every row, every sum and the index of reports."""
 
 from __future__ import annotations
 
 import zlib
 from typing import TYPE_CHECKING
 
+from penrose_ray.aggregate.entries import entries_of, stored
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
 
 if TYPE_CHECKING:
@@ -23,18 +24,12 @@ def verify(db: sqlite3.Connection) -> None:
             raise DamagedRowError(str(finding))
     rows = 0
     for values in db.execute(f"SELECT {ROW_COLUMNS} FROM partial_histograms"):
-        row = row_from(values)
-        rows ^= zlib.crc32(row.arrival.report_id, values[0])
-    index, before = 0, b""
-    sql = """
-        SELECT report_id, arrival FROM partial_histograms INDEXED BY partial_histograms_by_id
-        ORDER BY report_id
-    """
-    for report_id, arrival in db.execute(sql):
-        if report_id <= before:
-            raise DamagedRowError("the index of ids")
-        index, before = index ^ zlib.crc32(report_id, arrival), report_id
+        rows ^= zlib.crc32(entries_of([row_from(values)], values[0]).tobytes())
+    index = 0
+    for entries in stored(db):
+        for at in range(len(entries)):
+            index ^= zlib.crc32(entries[at : at + 1].tobytes())
     if index != rows:
-        raise DamagedRowError("the index of ids")
+        raise DamagedRowError("the index of reports")
     for values in db.execute(f"SELECT {SUM_COLUMNS} FROM sums"):
         sum_from(values)

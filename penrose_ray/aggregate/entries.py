@@ -1,0 +1,114 @@
+"""A compact copy of what reports are looked up by: a record of 72 bytes a report, one blob a commit."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from penrose_ray.aggregate.id_index import ID_BYTES
+from penrose_ray.aggregate.rows import DamagedRowError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from penrose_ray.aggregate.arrival import Row, SumKey
+    from penrose_ray.types import BatchId, BucketId
+
+    Entries: TypeAlias = NDArray[np.void]
+    Choice: TypeAlias = Callable[[Entries], NDArray[np.bool_]]
+
+ENTRY: Final = np.dtype(
+    [
+        ("arrival", "<i8"),
+        ("id", "u1", ID_BYTES),
+        ("class_id", "V16"),
+        ("batch", "<i8"),
+        ("counter_set", "<i8"),
+    ]
+)
+
+
+def entries_of(rows: Sequence[Row], first: int) -> Entries:
+    """Entries of rows that get the arrival numbers from `first` on."""
+    entries = np.empty(len(rows), dtype=ENTRY)
+    entries["arrival"] = np.arange(first, first + len(rows))
+    ids = b"".join(row.arrival.report_id for row in rows)
+    entries["id"] = np.frombuffer(ids, dtype=np.uint8).reshape(-1, ID_BYTES)
+    entries["class_id"] = np.frombuffer(b"".join(row.key.class_id for row in rows), dtype="V16")
+    entries["batch"] = [row.key.batch for row in rows]
+    entries["counter_set"] = [row.key.counter_set for row in rows]
+    return entries
+
+
+def of_key(key: SumKey) -> Choice:
+    """The reports of one sum."""
+    class_id = np.frombuffer(key.class_id, dtype="V16")[0]
+    return lambda entries: (
+        (entries["batch"] == key.batch)
+        & (entries["counter_set"] == key.counter_set)
+        & (entries["class_id"] == class_id)
+    )
+
+
+def of_batch(batch: BatchId) -> Choice:
+    """The reports of one batch."""
+    return lambda entries: entries["batch"] == batch
+
+
+def of_buckets(buckets: Collection[BucketId]) -> Choice:
+    """The reports of these buckets."""
+    wanted = np.array(sorted(buckets), dtype=np.uint8)
+    return lambda entries: np.isin(entries["id"][:, 0], wanted)
+
+
+def put(db: sqlite3.Connection, entries: Entries) -> None:
+    """Store the entries of one commit."""
+    raw = entries.tobytes()
+    values = (int(entries["arrival"][0]), int(entries["arrival"][-1]), raw, zlib.crc32(raw))
+    db.execute("INSERT OR REPLACE INTO report_index VALUES (?, ?, ?, ?)", values)
+
+
+def stored(db: sqlite3.Connection, *, after: int = 0) -> Iterator[Entries]:
+    """Entries of each commit that reaches behind arrival number `after`, oldest first.
+
+    Raises:
+        DamagedRowError: they are not what was written.
+    """
+    at = -1
+    sql = "SELECT first, entries, crc FROM report_index WHERE last > ? AND first > ? ORDER BY first LIMIT 1"
+    while found := db.execute(sql, (after, at)).fetchone():
+        at, raw, crc = found
+        if not isinstance(raw, bytes) or zlib.crc32(raw) != crc or len(raw) % ENTRY.itemsize:
+            raise DamagedRowError("the index of reports")
+        yield np.frombuffer(raw, dtype=ENTRY)
+
+
+def chosen(db: sqlite3.Connection, choice: Choice, *, after: int = 0) -> Iterator[int]:
+    """Arrival numbers, ascending, of the reports chosen behind `after`."""
+    for entries in stored(db, after=after):
+        arrivals = entries["arrival"][choice(entries)]
+        yield from (int(arrival) for arrival in arrivals if arrival > after)
+
+
+def drop(db: sqlite3.Connection, choice: Choice, *, most: int | None = None) -> int:
+    """Delete the reports chosen, up to `most`, here and in `partial_histograms`; how many there were."""
+    count = 0
+    for entries in stored(db):
+        room = len(entries) if most is None else most - count
+        gone = np.flatnonzero(choice(entries))[:room]
+        if not len(gone):
+            continue
+        arrivals = ((int(arrival),) for arrival in entries["arrival"][gone])
+        db.executemany("DELETE FROM partial_histograms WHERE arrival = ?", arrivals)
+        left = np.delete(entries, gone)
+        db.execute("DELETE FROM report_index WHERE first = ?", (int(entries["arrival"][0]),))
+        if len(left):
+            put(db, left)
+        count += len(gone)
+    return count

@@ -1,0 +1,82 @@
+"""Which ids have been seen: sorted runs in memory, 40 bytes an id.
+
+An index on random ids in the journal itself rewrites a page for nearly every report once it is large. Ids are
+written there in order of arrival instead and looked up here. Runs are merged when they come close in size, so
+there are few, and an id is moved a number of times that grows with the logarithm of their count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from penrose_ray.types import ReportId
+
+ID_BYTES: Final = 32
+_PREFIX_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Ids, shape (n, 32), ascending in their first 8 bytes, which `prefixes` holds as numbers."""
+
+    prefixes: NDArray[np.uint64]
+    ids: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.prefixes)
+
+
+class IdIndex:
+    """A set of report ids that only grows."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+
+    def __len__(self) -> int:
+        return sum(len(run) for run in self._runs)
+
+    def add(self, ids: NDArray[np.uint8]) -> None:
+        """Add ids, shape (n, 32), none of which is in yet."""
+        if not len(ids):
+            return
+        run = _run(ids)
+        while self._runs and len(self._runs[-1]) <= 2 * len(run):
+            run = _run(np.concatenate([self._runs.pop().ids, run.ids]))
+        self._runs.append(run)
+
+    def known(self, ids: Sequence[ReportId]) -> set[ReportId]:
+        """Which of these ids are in."""
+        if not ids:
+            return set()
+        wanted = np.frombuffer(b"".join(ids), dtype=np.uint8).reshape(-1, ID_BYTES)
+        prefixes = _prefixes(wanted)
+        found = np.zeros(len(ids), dtype=np.bool_)
+        for run in self._runs:
+            at = np.searchsorted(run.prefixes, prefixes)
+            alike = np.flatnonzero(run.prefixes[np.minimum(at, len(run) - 1)] == prefixes)
+            for index in alike:
+                end = np.searchsorted(run.prefixes, prefixes[index], side="right")
+                found[index] |= (run.ids[at[index] : end] == wanted[index]).all(axis=1).any()
+        return {id_ for id_, is_known in zip(ids, found.tolist(), strict=True) if is_known}
+
+    def first_bytes(self) -> set[int]:
+        """First bytes of all ids."""
+        return {int(byte) for run in self._runs for byte in np.unique(run.ids[:, 0])}
+
+
+def _run(ids: NDArray[np.uint8]) -> _Run:
+    prefixes = _prefixes(ids)
+    order = np.argsort(prefixes, kind="stable")
+    return _Run(prefixes[order], ids[order])
+
+
+def _prefixes(ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(ids[:, :_PREFIX_BYTES]).view(">u8").ravel().astype(np.uint64)
