@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class PartialSum:
     """XOR of the SHA-256 of the ids of these reports, 32 bytes."""
     keep_share: float = 1.0
     """Share of this class' reports that were kept; whoever opens the sum divides by it."""
+    ids: tuple[ReportId, ...] = field(default=(), compare=False, repr=False)
+    """Ids of these reports, for the ledger and inclusion proofs."""
 
     @property
     def key(self) -> SumKey:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from penrose_ray.aggregate.arrival import Answer, PartialSum
@@ -26,6 +26,7 @@ from penrose_ray.aggregate.events import (
 )
 from penrose_ray.aggregate.moving import Moves
 from penrose_ray.aggregate.regroup import Regroup
+from penrose_ray.aggregate.sub_sums import split
 from penrose_ray.aggregate.thinning import keep_share
 from penrose_ray.aggregate.upkeep import Upkeep
 from penrose_ray.errors import JournalError
@@ -208,7 +209,15 @@ class ShardService:
         with self._core.mutex:
             self._core.refresh()
             keys = sorted(key for key in self._core.shard.weights if key.batch == batch)
-            return [self._partial(key) for key in keys] or self.upkeep.archived(batch)
+            return [part for key in keys for part in self._parts(key)] or self.upkeep.archived(batch)
+
+    def _parts(self, key: SumKey) -> list[PartialSum]:
+        """A sum, or several by bucket where the task asks for sub-batches."""
+        whole = self._partial(key)
+        rows = list(self._core.journal.rows(key=key))
+        if self._core.task.sub_batches > 1:
+            return split(self._core.task, whole, rows)
+        return [replace(whole, ids=tuple(row.arrival.report_id for row in rows))]
 
     def _partial(self, key: SumKey) -> PartialSum:
         record = self._core.sums.record(key)

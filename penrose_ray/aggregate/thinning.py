@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from penrose_ray.types import ReportId
 
 MOST_HALVINGS: Final = 20
+HEAVY_LOAD: Final = 5.0
+THROTTLED_SHARE: Final = 0.8
 _BITS: Final = 64
 
 
@@ -61,3 +63,12 @@ def shed(
             total += rate / 2
             heapq.heappush(queue, (rate / 2, key))
     return {key: level for key, level in levels.items() if level > halvings.get(key, 0)}
+
+
+def admitted_share(load: float) -> float:
+    """Share of requests that the gateway takes under a load (work waiting over work a second can take).
+
+    Over 5 it is 80 %, the published rule; the others are answered "try again later". A client that does is
+    judged like any other, so this slows reports down and drops none.
+    """
+    return THROTTLED_SHARE if load > HEAVY_LOAD else 1.0

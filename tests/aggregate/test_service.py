@@ -228,3 +228,52 @@ def test_a_full_sum_refuses_more(path: Path, task: Task, clock: ManualClock, rep
             Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.REFUSED_CAPACITY, Outcome.ACCEPTED
         ]  # fmt: skip
         assert shard.accept([reports.one(2)])[0].outcome is Outcome.REFUSED_CAPACITY
+
+
+class JumpingClock:
+    """A clock that is set forward or back."""
+
+    def __init__(self, now_s: float) -> None:
+        self.time_s = now_s
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def monotonic_ns(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
+def test_a_clock_set_an_hour_off_loses_and_doubles_nothing(
+    path: Path, task: Task, clock: ManualClock, reports: Reports, jump_s: int
+) -> None:
+    jumping = JumpingClock(clock.now_s())
+    with ShardService(path, task, jumping, validate_states=True) as shard:
+        shard.accept(reports.some(range(3)))
+        jumping.time_s += jump_s
+        shard.upkeep.tick()
+        shard.accept(reports.some(range(6)))
+        jumping.time_s -= jump_s
+        shard.upkeep.tick()
+        shard.accept(reports.some(range(9)))
+        assert reports.hits(shard.sums(batch_of(shard))) == dict.fromkeys(range(9), 1)
+
+
+def test_a_retry_after_24_hours_and_a_release_counts_once(
+    shard: ShardService, reports: Reports, clock: ManualClock
+) -> None:
+    shard.accept(reports.some(range(3)))
+    batch = batch_of(shard)
+    shard.close_batch(batch)
+    clock.advance(24 * HOUR_S)
+    shard.upkeep.tick()
+    assert {answer.outcome for answer in shard.accept(reports.some(range(3)))} == {Outcome.KNOWN}
+    assert reports.hits(shard.sums(batch)) == dict.fromkeys(range(3), 1)
+    assert shard.batches() == []
+
+
+def test_a_closed_batch_can_still_be_handed_over(shard: ShardService, reports: Reports) -> None:
+    shard.accept(reports.some(range(3)))
+    batch = batch_of(shard)
+    shard.close_batch(batch)
+    assert [(each.batch, each.reports) for each in shard.closed_batches()] == [(batch, 3)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penrose_ray.aggregate.arrival import Outcome, SumKey
 from penrose_ray.aggregate.service import ShardService
-from penrose_ray.aggregate.thinning import keep_share, kept, shed
+from penrose_ray.aggregate.thinning import admitted_share, keep_share, kept, shed
 from penrose_ray.types import BatchId, ClassId, ReportId
 
 if TYPE_CHECKING:
@@ -79,6 +79,11 @@ def test_shedding_takes_from_the_most_frequent_only(rates: list[float], wanted: 
     assert sum(left.values()) <= wanted * (1 + 1e-9) or not could_shed_more
     if sum(rates) <= wanted:
         assert halvings == {}
+
+
+@pytest.mark.parametrize(("load", "share"), [(0.0, 1.0), (5.0, 1.0), (5.1, 0.8), (100.0, 0.8)])
+def test_requests_are_throttled_under_heavy_load(load: float, share: float) -> None:
+    assert admitted_share(load) == share
 
 
 def test_shedding_goes_on_from_where_it_is() -> None:
