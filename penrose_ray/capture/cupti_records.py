@@ -32,7 +32,7 @@ _FIELDS = (
     "block_x",
     "block_y",
     "block_z",
-)  # fmt: skip - a list of words
+)
 _I63 = (1 << 63) - 1
 
 Fields = dict[str, "NDArray[np.int64]"]

@@ -57,7 +57,7 @@ _ROW = (
     "gap",
     "external",
     "queue_delay",
-)  # fmt: skip - the layout of a row
+)
 
 
 class _Kernels:

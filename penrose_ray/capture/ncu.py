@@ -44,7 +44,7 @@ _NO_METRICS = frozenset(
         "Estimated Speedup",
         "Invocations",
     }
-)  # fmt: skip - a set of words
+)
 _NO_METRIC_PREFIXES = (
     "device__attribute",
     "launch__",
@@ -84,7 +84,7 @@ _SCALES = {
     "Gbyte/s": ("byte/s", 1e9),
     "Tbyte/s": ("byte/s", 1e12),
     "byte/s": ("byte/s", 1.0),
-}  # fmt: skip - unit -> unit of the counter and factor
+}
 _MODEL = "device__attribute_display_name"
 
 

@@ -31,7 +31,7 @@ _OPTIONAL = (
     "blockX",
     "blockY",
     "blockZ",
-)  # fmt: skip - pairs of three
+)
 
 
 def is_nsys(names: list[str]) -> bool:

@@ -270,7 +270,7 @@ class OpenCLSource:
             block=site[:, 7:10],
             counters=counters,
             gap=gap,
-        )  # fmt: skip - columns side by side
+        )
 
     def _forget_stale(self) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ One code path for numpy and cupy: every step is an operation of the array's own 
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,11 @@ import numpy as np
 from penrose_ray.capture.events import EventBatch, KernelKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    from penrose_ray.capture.guard import BusyThinner
 
 _IDENTITY = ("process", "device", "correlation", "graph_node", "name_id", "start_ns", "end_ns")
 """Two records that agree in all of these are one launch; without a correlation nothing is filtered."""
@@ -33,6 +38,8 @@ class Digested:
     dropped: int = 0
     """Launches that found the buffer full."""
     other_kinds: int = 0
+    thinned: int = 0
+    """Fine events left out because the GPU was busy; the weights of the others make up for them."""
 
 
 def array_namespace(array: Any) -> Any:  # noqa: ANN401 - numpy or cupy, by what the array is
@@ -76,14 +83,24 @@ class EventProcessor:
             streams arrive out of order.
         capacity: launches that may wait; further batches are dropped, counted, and followed by a gap.
         kinds: kinds of rows that pass.
+        thinner: keeps fewer rows of other kinds than kernels while the GPU is busy.
+        utilisation: the GPU's, 0 to 1, NaN where unknown; asked once a `take`.
     """
 
     def __init__(
-        self, *, hold: int = 0, capacity: int = 1 << 22, kinds: tuple[KernelKind, ...] = (KernelKind.KERNEL,)
+        self,
+        *,
+        hold: int = 0,
+        capacity: int = 1 << 22,
+        kinds: tuple[KernelKind, ...] = (KernelKind.KERNEL,),
+        thinner: BusyThinner | None = None,
+        utilisation: Callable[[], float] = lambda: math.nan,
     ) -> None:
         self._hold = hold
         self._capacity = capacity
         self._kinds = kinds
+        self._thinner = thinner
+        self._utilisation = utilisation
         self._filling: list[EventBatch] = []
         self._rows = 0
         self._gap = False
@@ -133,10 +150,18 @@ class EventProcessor:
         drop |= other
         if bool(drop.any()):
             batch = _without(batch, drop)
+        if self._thinner is not None and len(batch):
+            batch = self._thinned(batch, self._thinner)
         if len(batch):
             self._last = batch.take(slice(len(batch) - 1, None))
             self.digested.launches += len(batch)
         return batch
+
+    def _thinned(self, batch: EventBatch, thinner: BusyThinner) -> EventBatch:
+        fine = (batch.kind != int(KernelKind.KERNEL)) & (batch.kind != int(KernelKind.GRAPH_LAUNCH))
+        kept, weight = thinner.thin(fine, batch.weight, self._utilisation())
+        self.digested.thinned += int((~kept).sum())
+        return _without(batch.replace(weight=weight), ~kept)
 
     def _in_time(self, batch: EventBatch) -> EventBatch:
         """Leave out what belongs before a launch that was given out already."""

@@ -44,7 +44,7 @@ RECORD = np.dtype(
         ("flags", "u1"),
         ("unused", "u1", 3),
     ]
-)  # fmt: skip - as the C structure
+)
 _HEADER_BYTES = 4096
 _SIZES = struct.Struct("<16s4I")
 (
@@ -69,7 +69,7 @@ _SIZES = struct.Struct("<16s4I")
     96,
     104,
     112,
-)  # fmt: skip - byte offsets in the header
+)
 _ARMED_SLOTS, _NAME_BYTES = 65_536, 1 << 20
 
 

@@ -255,7 +255,7 @@ class RingSource(QueuedSource):
             block=records["block"],
             counters=counters,
             gap=records["flags"] & ring.GAP != 0,
-        )  # fmt: skip - columns side by side
+        )
 
     @staticmethod
     def _ids(

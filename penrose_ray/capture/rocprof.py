@@ -54,7 +54,7 @@ _NO_COUNTERS = frozenset(
         "process_id",
         "thread_id",
     }
-)  # fmt: skip - a set of words
+)
 
 
 class _Handle(msgspec.Struct, gc=False):

@@ -36,7 +36,7 @@ def rank_file(tmp_path: Path) -> Callable[[int, int], Path]:
                 "args": {"device": 0, "correlation": n},
             }
             for n in range(1, count + 1)
-        ]  # fmt: skip - an event a line
+        ]
         path.write_text(
             json.dumps({"traceEvents": events, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}]})
         )

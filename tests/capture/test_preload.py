@@ -231,3 +231,18 @@ def test_child_after_fork_and_exec_has_a_ring_of_its_own(tmp_path: Path) -> None
         environment = opencl_environment(tmp_path / "rings", os.environ)
         assert subprocess.run([sys.executable, "-c", nested], env=environment, check=False).returncode == 0
         assert len(_drain(source)) == 8
+
+
+@needs_compiler
+def test_program_in_a_pid_namespace_of_its_own_is_captured(tmp_path: Path) -> None:
+    """There the program is process 1 to itself; the lock on its ring tells whether it lives all the same."""
+    unshare = shutil.which("unshare")
+    apart = [unshare or "", "--pid", "--fork", "--user", "--map-current-user"]
+    if unshare is None or subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody make a PID namespace")
+    with opencl_ring_source(tmp_path / "rings") as source:
+        environment = opencl_environment(tmp_path / "rings")
+        command = [*apart, sys.executable, "-c", PROGRAM, "6", "kill"]
+        subprocess.run(command, env=environment, check=False)
+        assert len(_drain(source)) == 12
+        assert source.writers == 0

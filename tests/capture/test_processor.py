@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penrose_ray.capture.events import EventBatch, KernelKind
+from penrose_ray.capture.guard import BusyThinner
 from penrose_ray.capture.processor import EventProcessor, launch_sorted, repeated
 
 
@@ -90,6 +91,23 @@ def test_other_kinds_are_left_out() -> None:
     assert batch.correlation.tolist() == [2]
     assert batch.gap.tolist() == [True]
     assert processor.digested.other_kinds == 2
+
+
+def test_busy_gpu_thins_copies_and_no_kernel() -> None:
+    thinner = BusyThinner(np.random.default_rng(0))
+    processor = EventProcessor(
+        kinds=(KernelKind.KERNEL, KernelKind.COPY), thinner=thinner, utilisation=lambda: 0.9
+    )
+    kinds = [KernelKind.KERNEL, KernelKind.COPY] * 2000
+    processor.feed(_batch(list(range(1, 4001)), kind=kinds))
+    batch = processor.take()
+    assert batch is not None
+    copies = batch.kind == KernelKind.COPY
+    assert (~copies).sum() == 2000
+    assert processor.digested.thinned == 2000 - copies.sum()
+    np.testing.assert_allclose(batch.weight[copies], 1 / 0.55)
+    assert abs(batch.weight[copies].sum() - 2000) < 4 * np.sqrt(2000 * 0.45 / 0.55)
+    assert not batch.gap.any()
 
 
 def test_full_buffer_drops_counts_and_marks() -> None:
