@@ -9,6 +9,7 @@ FILE.damaged. TASK_ID (hexadecimal) is needed where the page that says it is los
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import sys
@@ -61,8 +62,9 @@ def salvage(path: Path, task_id: TaskId | None = None) -> Salvage:
     Raises:
         JournalError: nothing can be read, or there is no room for a copy.
     """
-    aside, fresh = path.with_name(f"{path.name}.damaged"), path.with_name(f"{path.name}.saved")
+    fresh = path.with_name(f"{path.name}.saved")
     fresh.unlink(missing_ok=True)
+    _resume(path)
     with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as old:
         with suppress(sqlite3.DatabaseError):
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -73,15 +75,43 @@ def salvage(path: Path, task_id: TaskId | None = None) -> Salvage:
             lost_sums = _copy_rest(old, journal)
         finally:
             journal.close()
-    for suffix in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
-    fresh.rename(path)
-    fresh.with_name(f"{fresh.name}.lock").unlink(missing_ok=True)
+    aside = _swap(path, fresh)
+    return Salvage(path, aside, len(saved), lost, lost_sums)
+
+
+def _asides(path: Path) -> Iterator[Path]:
+    """Where a damaged file may go: FILE.damaged, FILE.damaged-2, ..."""
+    yield path.with_name(f"{path.name}.damaged")
+    yield from (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(2))
+
+
+def _swap(path: Path, fresh: Path) -> Path:
+    """Put the damaged file aside and the fresh one in its place; at no time is there no file.
+
+    The WAL goes first: SQLite would apply it to the fresh file.
+    """
+    aside = next(each for each in _asides(path) if not each.exists())
+    with suppress(FileNotFoundError):
+        _beside(path, "-wal").rename(_beside(aside, "-wal"))
+    _beside(path, "-shm").unlink(missing_ok=True)
+    aside.hardlink_to(path)
+    fresh.replace(path)
+    _beside(fresh, ".lock").unlink(missing_ok=True)
     handle = os.open(path.parent, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-    return Salvage(path, aside, len(saved), lost, lost_sums)
+    return aside
+
+
+def _resume(path: Path) -> None:
+    """Where an earlier salvage was interrupted in `_swap`, give the damaged file its WAL back."""
+    aside = next(each for each in _asides(path) if not each.exists())
+    if _beside(aside, "-wal").exists():
+        _beside(aside, "-wal").rename(_beside(path, "-wal"))
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
 
 
 def _task_id(old: sqlite3.Connection, path: Path) -> TaskId:

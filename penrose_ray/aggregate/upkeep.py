@@ -26,7 +26,7 @@ ROWS_KEPT_S: Final = 48 * 3600
 _LATE_S: Final = 48 * 3600
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
-_DELETE: Final = 5000
+_DELETE: Final = 50_000
 _REPORTS_A_SUM: Final = 8
 """Reports between two times that a sum is stored, on average: that costs more than adding a report."""
 

@@ -154,6 +154,20 @@ def test_salvage_of_something_else_fails_with_its_exit_code(tmp_path: Path) -> N
     assert path.exists()
 
 
+def test_a_salvage_that_was_interrupted_is_done_again(tmp_path: Path, task: Task, reports: Reports) -> None:
+    path = tmp_path / "shard"
+    shard = opened(path, task)
+    shard.accept(reports.some(range(5)))
+    files = crash(shard)
+    path.write_bytes(files[""])
+    path.with_name("shard-wal").unlink(missing_ok=True)
+    path.with_name("shard.damaged-wal").write_bytes(files["-wal"])  # as far as it came
+    assert salvage(path).kept == 5
+    with opened(path, task) as shard:
+        assert hits(shard, reports) == Counter(range(5))
+    assert salvage(path).damaged == tmp_path / "shard.damaged-2"
+
+
 def test_sums_without_rows_survive_a_salvage(tmp_path: Path, task: Task, reports: Reports) -> None:
     path, clock = tmp_path / "shard", ManualClock(NOW_S)
     shard = ShardService(path, task, clock)
