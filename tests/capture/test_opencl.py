@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from penrose_ray.actors.programs import stencil
+from penrose_ray.capture.events import EventBatch
 from penrose_ray.capture.opencl import OpenCLSource, profiled_queue
 from penrose_ray.capture.source import EventSource
 from penrose_ray.errors import SourceError
@@ -164,6 +166,24 @@ def test_ever_new_sizes_cost_bounded_memory(
             launch("twice", [size])
             assert source.poll(1).grid[0].tolist() == [size, 1, 1]
         assert len(source._rows) <= 8
+
+
+def test_polling_while_the_program_runs_loses_nothing() -> None:
+    with OpenCLSource() as source:
+        program = threading.Thread(target=lambda: stencil.run(lambda: False, max_steps=300))
+        source.arm(range(0, 3000, 7), source.counters)
+        program.start()
+        parts = []
+        while program.is_alive():
+            parts.append(source.poll(64))
+        program.join()
+        source.stop()
+        while not source.exhausted:
+            parts.append(source.poll(64))
+        batch = EventBatch.concat(parts)
+    assert batch.seq.tolist() == list(range(3000))
+    assert (batch.name_id.reshape(300, 10) == np.arange(10)).all()
+    assert np.flatnonzero(~np.isnan(batch.counters[:, 0])).tolist() == list(range(0, 3000, 7))
 
 
 def test_whole_program_is_captured() -> None:
