@@ -1,0 +1,234 @@
+"""How clients fill histograms: what is sent at a batch's end, and what is lost.
+
+A client keeps one open histogram for each (class, counter group). At the end of a batch it sends at most r
+reports of each, up to H samples; one under `min_samples` is carried over once, then dropped. With tokens it
+chooses what to send at random, weighted by samples (Efraimidis and Spirakis 2006).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penrose_ray.errors import ConfigError
+from penrose_ray.sim.hashing import by_number, stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penrose_ray.sim.scenario import Scenario
+    from penrose_ray.sim.session import Visits
+
+_CHOICE = 4
+_SORT_CLIENTS = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """The task's rules of reporting."""
+
+    samples_per_histogram: int = 10_000
+    """H."""
+    min_samples: int = 100
+    reports_per_class: int = 1
+    """r; 0 is no bound."""
+    tokens_per_batch: int = 0
+    """Reports, cover included, that a client may send a batch; 0 is no bound."""
+    cover_rate: float = 0.1
+    """q: the share of tokens that goes into cover reports."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible rules, by the field's name."""
+        for name in ("samples_per_histogram", "min_samples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} is below 1.", remedy="Give 1 or more.")
+        for name in ("reports_per_class", "tokens_per_batch"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)} is negative.", remedy="Give 0 or more.")
+        if not 0 <= self.cover_rate < 1:
+            raise ConfigError(f"cover_rate = {self.cover_rate} is no share.", remedy="Give 0 to below 1.")
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """What a fleet sends at the end of a batch; arrays have shape (applications, groups)."""
+
+    reports: NDArray[np.int64]
+    """Real reports."""
+    clients: NDArray[np.int64]
+    """Clients that sent at least one of them."""
+    samples_by_pair: NDArray[np.int64]
+    """Samples in these reports."""
+    taken: int
+    """Samples taken in the batch."""
+    dropped: int
+    """Samples of histograms under `min_samples`, beyond r H, or without a token."""
+    full: int
+    """Reports of H samples."""
+
+    @property
+    def samples(self) -> int:
+        """Samples in reports."""
+        return int(self.samples_by_pair.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Open:
+    """Open histograms of one batch: one row each, ordered by client and cycle."""
+
+    client: NDArray[np.int64]
+    cycle: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    carried: NDArray[np.bool_]
+
+
+_NONE = Open(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+
+
+class Fill:
+    """Histograms of a fleet over the windows of a batch."""
+
+    def __init__(self, scenario: Scenario, reporting: Reporting, seed: int = 0) -> None:
+        self._apps = len(scenario.workload)
+        self._groups = scenario.sampling.counter_groups
+        self._cycles = self._apps * self._groups
+        self._clients = scenario.clients
+        self._reporting = reporting
+        self._seed = seed
+        self._whole = np.repeat(np.floor(scenario.samples_per_window).astype(np.int64), self._groups)
+        self._kind: type[np.uint16 | np.uint32] = np.uint16 if self._cycles < 2**15 else np.uint32
+        self._idle = np.iinfo(self._kind).max
+        self._rows: list[NDArray[np.uint16 | np.uint32]] = []
+        self._carried = _NONE
+        self._batch = 0
+
+    def start_window(self) -> None:
+        """Make room for a window."""
+        self._rows.append(np.full(self._clients, self._idle, self._kind))
+
+    def take(self, visits: Visits, first: int) -> None:
+        """What a block of clients, beginning with number `first`, does in this window."""
+        cycle = visits.app
+        if self._groups > 1:
+            cycle = cycle * np.uint64(self._groups) + visits.group
+        # one number says the cycle and whether the window gave one sample more than the whole part
+        self._rows[-1][visits.client + first] = cycle << np.uint64(1) | visits.extra
+
+    def end_batch(self) -> Sent:
+        """Send what is due and start the next batch."""
+        total = _Total(self._cycles)
+        kept: list[Open] = []
+        settled = 0
+        for first in range(0, self._clients, _SORT_CLIENTS):
+            opened = self._opened(first, min(first + _SORT_CLIENTS, self._clients))
+            settled += int(opened.samples.sum())
+            kept.append(self._send(opened, total))
+        before = int(self._carried.samples.sum())
+        self._carried = Open(*(np.concatenate(column) for column in zip(*map(_columns, kept), strict=True)))
+        self._rows.clear()
+        self._batch += 1
+        shape = (self._apps, self._groups)
+        return Sent(
+            reports=total.reports.reshape(shape),
+            clients=total.clients.reshape(shape),
+            samples_by_pair=total.samples.reshape(shape),
+            taken=settled - before,
+            dropped=settled - int(self._carried.samples.sum()) - int(total.samples.sum()),
+            full=total.full,
+        )
+
+    def _opened(self, first: int, end: int) -> Open:
+        """Open histograms of clients `first` to `end` at the batch's end."""
+        rows = np.stack([row[first:end] for row in self._rows], axis=1)
+        rows.sort(axis=1)
+        client, value, count = _runs(rows)
+        used = value != self._idle
+        client, value, count = client[used] + first, value[used], count[used]
+        cycle = value >> 1
+        samples = (self._whole[cycle] + (value & 1)) * count
+        opened = Open(client, cycle, samples, np.zeros(len(client), np.bool_))
+        mine = (self._carried.client >= first) & (self._carried.client < end)
+        if not mine.any() and not (value & 1).any():
+            return opened
+        carried = (column[mine] for column in _columns(self._carried))
+        together = zip(_columns(opened), carried, strict=True)
+        return _merged(Open(*(np.concatenate(pair) for pair in together)))
+
+    def _send(self, opened: Open, total: _Total) -> Open:
+        """Count what is sent; returns what is carried over."""
+        rules = self._reporting
+        due = opened.samples >= rules.min_samples
+        if rules.tokens_per_batch:
+            due &= self._chosen(opened, due)
+        samples, cycle = opened.samples[due], opened.cycle[due]
+        most = rules.samples_per_histogram
+        if rules.reports_per_class:
+            samples = np.minimum(samples, rules.reports_per_class * most)
+        full, rest = np.divmod(samples, most)
+        rest[rest < rules.min_samples] = 0
+        reports = full + (rest > 0)
+        total.reports += np.bincount(cycle, reports, len(total.reports)).astype(np.int64)
+        total.clients += np.bincount(cycle, minlength=len(total.clients))
+        total.samples += np.bincount(cycle, full * most + rest, len(total.samples)).astype(np.int64)
+        total.full += int(full.sum())
+        carry = (opened.samples < rules.min_samples) & ~opened.carried
+        kept = np.ones(int(carry.sum()), np.bool_)
+        return Open(opened.client[carry], opened.cycle[carry], opened.samples[carry], kept)
+
+    def _chosen(self, opened: Open, due: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The reports that tokens pay for: a random choice weighted by samples."""
+        most = max(1, int(self._reporting.tokens_per_batch * (1 - self._reporting.cover_rate)))
+        numbers = (opened.client * self._cycles + opened.cycle).astype(np.uint64)
+        bits = by_number(stream(self._seed, _CHOICE + 16 * self._batch), numbers)
+        uniform = (bits >> np.uint64(11)).astype(np.float64) / 2**53
+        late = -np.log1p(-uniform) / np.maximum(opened.samples, 1)
+        late[~due] = np.inf
+        order = np.lexsort((late, opened.client))
+        owner = opened.client[order]
+        rank = np.arange(len(order)) - np.searchsorted(owner, owner)
+        chosen = np.zeros(len(order), np.bool_)
+        chosen[order] = rank < most
+        return chosen
+
+
+class _Total:
+    def __init__(self, cycles: int) -> None:
+        self.reports = np.zeros(cycles, np.int64)
+        self.clients = np.zeros(cycles, np.int64)
+        self.samples = np.zeros(cycles, np.int64)
+        self.full = 0
+
+
+def _columns(
+    opened: Open,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    return opened.client, opened.cycle, opened.samples, opened.carried
+
+
+def _runs(
+    rows: NDArray[np.generic],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Row, value and length of each run of equal values in sorted rows."""
+    begins = np.ones(rows.shape, np.bool_)
+    np.not_equal(rows[:, 1:], rows[:, :-1], out=begins[:, 1:])
+    first = np.flatnonzero(begins)
+    length = np.diff(np.append(first, rows.size))
+    return first // rows.shape[1], rows.reshape(-1)[first].astype(np.int64), length
+
+
+def _merged(opened: Open) -> Open:
+    """One row for each (client, cycle)."""
+    if len(opened.client) == 0:
+        return opened
+    key = opened.client * (int(opened.cycle.max()) + 1) + opened.cycle
+    order = np.argsort(key, kind="stable")
+    begins = np.flatnonzero(np.diff(key[order], prepend=-1))
+    chosen = order[begins]
+    return Open(
+        opened.client[chosen],
+        opened.cycle[chosen],
+        np.add.reduceat(opened.samples[order], begins),
+        np.logical_or.reduceat(opened.carried[order], begins),
+    )
