@@ -27,6 +27,7 @@ enum {
 };
 
 #define KNOWN 4096u
+#define NAME_BYTES 1024
 static struct known {
     handle key;
     uint32_t number, device, context;
@@ -79,11 +80,27 @@ static struct known *slot_of(struct known *table, handle key)
     return &table[place];
 }
 
+/* Number of a kernel name in the ring, where it is appended when it is new. */
+static uint32_t name_number(const char *name)
+{
+    const unsigned char *entry = ring.names, *end = ring.names + ring.header->names_used;
+    const size_t wanted = strlen(name);
+    uint32_t number = 0;
+    for (; entry < end; entry += 4 + entry[2] + 256 * (size_t)entry[3]) {
+        if (entry[0] != RING_KERNEL_NAME)
+            continue;
+        if (entry[2] + 256 * (size_t)entry[3] == wanted && !memcmp(entry + 4, name, wanted))
+            return number;
+        number++;
+    }
+    return ring_add_name(RING_KERNEL_NAME, name);
+}
+
 static uint32_t kernel_name(handle kernel)
 {
     /* the handle of a released kernel may come again with another name, so the name itself is compared */
-    static char names[KNOWN][1024];
-    char name[1024] = "";
+    static char names[KNOWN][NAME_BYTES];
+    char name[NAME_BYTES] = "";
     REAL(info_function, clGetKernelInfo);
     if (!clGetKernelInfo_call || clGetKernelInfo_call(kernel, KERNEL_FUNCTION_NAME, sizeof name, name, NULL))
         return UINT32_MAX;
@@ -91,23 +108,8 @@ static uint32_t kernel_name(handle kernel)
     struct known *slot = slot_of(kernels, kernel);
     char *stored = names[slot - kernels];
     if (!slot->key || strcmp(stored, name)) {
-        uint32_t number = 0;
-        while (number < ring.name_count[RING_KERNEL_NAME]) { /* few distinct names: search the table once */
-            const unsigned char *entry = ring.names;
-            uint32_t seen = 0;
-            const unsigned char *end = ring.names + ring.header->names_used;
-            for (; entry < end; entry += 4 + entry[2] + 256 * entry[3])
-                if (entry[0] == RING_KERNEL_NAME && seen++ == number)
-                    break;
-            const size_t length = entry[2] + 256 * (size_t)entry[3];
-            if (length == strlen(name) && !memcmp(entry + 4, name, length))
-                break;
-            number++;
-        }
-        if (number == ring.name_count[RING_KERNEL_NAME])
-            number = ring_add_name(RING_KERNEL_NAME, name);
         slot->key = kernel;
-        slot->number = number;
+        slot->number = name_number(name);
         strcpy(stored, name);
     }
     return slot->number;
