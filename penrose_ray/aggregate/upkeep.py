@@ -38,7 +38,8 @@ class Upkeep:
         self._core, self._archive = core, archive
         self._disk_mark_bytes = disk_mark_bytes
         self._reports = 0
-        self._checkpoint_s = self._purge_s = core.clock.now_s()
+        self._checkpoint_s = core.clock.now_s()
+        self._purge_s = float("-inf")
         self.free_bytes: Callable[[], int] = lambda: shutil.disk_usage(core.journal.path.parent).free
 
     def after(self, reports: int) -> None:

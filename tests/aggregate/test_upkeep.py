@@ -127,6 +127,22 @@ def test_rows_go_48_hours_after_release_and_sums_stay(
     assert shard.accept([trace])[0].outcome is Outcome.REFUSED_TOO_LATE
 
 
+def test_old_rows_go_at_the_first_tick_after_a_restart_and_then_every_hour(
+    path: Path, task: Task, clock: ManualClock, reports: Reports
+) -> None:
+    with ShardService(path, task, clock) as shard:
+        released(shard, reports)
+    clock.advance(48 * HOUR_S - 10)
+    with ShardService(path, task, clock) as shard:
+        shard.upkeep.tick()
+        clock.advance(10)
+        shard.upkeep.tick()
+        assert shard.known([reports.one(0).report_id])
+        clock.advance(HOUR_S - 10)
+        shard.upkeep.tick()
+        assert not shard.known([reports.one(0).report_id])
+
+
 def test_a_purge_in_several_steps_leaves_other_batches_alone(
     path: Path, task: Task, clock: ManualClock, reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
