@@ -29,6 +29,7 @@ _DAY_S = 86_400
 _COVER_DEVIATIONS = 4
 """All but one sum in some 30,000 keep the real reports that the gate counts on."""
 _NOISE_DEVIATIONS = 12
+_IDENTITY_KEY_BYTES = 32
 _SIGNING_CONTEXT = b"penrose-ray task v1\x00"
 
 
@@ -54,10 +55,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """O: seconds after which the `paper` sampler draws a new offset."""
     snippet_launches: int = 10_000
     """L: launches of a snippet."""
-    signature_scheme: str = "g8-recurring-v1"
+    signature_scheme: str = "g8-mended-v1"
     similarity: float = 0.85
     """tau: least Jaccard similarity of two snippets of one class."""
     identity: Literal["plain", "keyed", "oprf"] = "plain"
+    identity_key: bytes = b""
+    """`keyed`: SHA-256 of the name key; `oprf`: the key server's Ed25519 public key; `plain`: empty."""
     batch_s: int = 86_400
     min_samples: int = 100
     """A histogram with fewer samples at the end of a batch is carried over once, then dropped."""
@@ -198,18 +201,25 @@ def _check_ranges(task: Task) -> None:
         raise _field_error("cover_rate", task.cover_rate, "it is a share, 0 to below 1")
     if not 0 < task.similarity <= 1:
         raise _field_error("similarity", task.similarity, "it is a Jaccard similarity, above 0 to 1")
+    if len(task.identity_key) != (0 if task.identity == "plain" else _IDENTITY_KEY_BYTES):
+        raise _field_error("identity_key", task.identity_key, f"it does not fit identity = {task.identity!r}")
     if task.min_samples > task.samples_per_histogram:
         raise _field_error("min_samples", task.min_samples, "it exceeds samples_per_histogram")
-    if task.noise_sigma and not 0 < task.noise_delta < 1 <= task.noise_epsilon / task.noise_delta:
-        raise _field_error("noise_delta", task.noise_delta, "delta is above 0, below 1 and below epsilon")
-    if task.noise_sigma and task.profile().ciphertexts == 1:
-        raise _field_error("noise_sigma", task.noise_sigma, "slots of this profile are too narrow for noise")
+    if task.noise_sigma:
+        _check_noise(task)
     if task.capacity() < task.reports_needed():
         raise _field_error(
             "min_contributors",
             task.min_contributors,
             f"the gate asks for {task.reports_needed()} reports, one sum holds {task.capacity()} at most",
         )
+
+
+def _check_noise(task: Task) -> None:
+    if not 0 < task.noise_delta < min(1.0, task.noise_epsilon):
+        raise _field_error("noise_delta", task.noise_delta, "delta is above 0, below 1 and below epsilon")
+    if task.profile().ciphertexts == 1:
+        raise _field_error("noise_sigma", task.noise_sigma, "slots of this profile are too narrow for noise")
 
 
 def _check_counters(task: Task) -> None:

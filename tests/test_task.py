@@ -51,6 +51,7 @@ def test_any_change_is_another_task(task: Task) -> None:
         "cover_rate": 0.2,
         "counter_sets": task.counter_sets[::-1],
         "identity": "keyed",
+        "identity_key": b"k" * 32,
     }
     ids = {msgspec.structs.replace(task, **{field: value}).task_id for field, value in changed.items()}
 
@@ -148,6 +149,9 @@ def test_a_weak_key_is_refused_although_it_is_signed(make_task: Callable[..., Ta
         ({"slot_profile": "std2048"}, "the key has 3072 bits"),
         ({"slot_profile": "std3027"}, "std3072"),
         ({"slot_profile": "paper1024"}, "benchmarks only"),
+        ({"identity_key": bytes(32)}, "does not fit identity = 'plain'"),
+        ({"identity": "keyed"}, "does not fit identity = 'keyed'"),
+        ({"identity": "oprf", "identity_key": bytes(31)}, "does not fit identity = 'oprf'"),
         ({"demo": False}, "must have demo = true"),
         ({"demo": False, "tokens_per_day": 32}, "the floor is 50"),
         ({"min_contributors": 2**41}, "one sum holds"),

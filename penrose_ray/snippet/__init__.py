@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penrose_ray.snippet.classify import Classification, ClassifiedWindow, classify
 from penrose_ray.snippet.minhash import Signature, signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Signature", "signature", "similarity"]
+__all__ = ["Classification", "ClassifiedWindow", "Signature", "classify", "signature", "similarity"]
 
 
 def similarity(first: Sequence[str], second: Sequence[str]) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from penrose_ray.snippet.identity import PLAIN, Identity
 from penrose_ray.snippet.minhash import Scheme, Signature, of_hashes
 from penrose_ray.snippet.names import NameHashes
 
@@ -74,11 +75,13 @@ class _Open:
 class SnippetCutter:
     """Holds one open snippet a (process, device)."""
 
-    def __init__(self, snippet_launches: int, scheme: Scheme) -> None:
+    def __init__(self, snippet_launches: int, scheme: Scheme, identity: Identity = PLAIN) -> None:
+        """Cut every `snippet_launches` launches; `identity` is the task's mode (see `identity.py`)."""
         self._length = snippet_launches
         self._scheme = scheme
+        self._identity = identity
         self._open: dict[tuple[int, int], _Open] = {}
-        self._names = NameHashes()
+        self._names = NameHashes(scheme.names, identity.name_key)
         self.too_short = 0
         """Launches in runs shorter than one gram, which have no identity."""
 
@@ -140,5 +143,7 @@ class SnippetCutter:
         if ended.length < self._scheme.gram:
             self.too_short += ended.length
             return None
-        signature = of_hashes(np.concatenate(ended.hashes), np.concatenate(ended.streams), self._scheme)
-        return Snippet(*place, ended.first_seq, ended.last_seq, ended.length, signature)
+        hashes, streams = np.concatenate(ended.hashes), np.concatenate(ended.streams)
+        signature = of_hashes(hashes, streams, self._scheme, salt=self._names.salt)
+        shown = self._identity.shown(signature)
+        return Snippet(*place, ended.first_seq, ended.last_seq, ended.length, shown)

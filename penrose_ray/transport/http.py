@@ -1,9 +1,14 @@
-"""Upload over HTTP: one connection a report, nothing in the request that tells clients apart."""
+"""Upload over HTTP: one connection a report, nothing in the request that tells clients apart.
+
+How the connection comes about is a `Dial`: plain TCP, TLS (`penrose_ray.transport.tls`) or a circuit through
+Tor (`penrose_ray.transport.tor`).
+"""
 
 from __future__ import annotations
 
 import http.client
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,7 +29,49 @@ _LONGEST_PAUSE_S = 3600.0
 """A gateway can make a client wait so long, not for ever."""
 _MOST_BYTES = 1 << 20
 """So much of an answer is read."""
-_WRITE = "Write http://HOST:PORT."
+_PORTS = {"http": 80, "https": 443}
+
+
+class Dial(Protocol):
+    """Connects to a gateway."""
+
+    @property
+    def scheme(self) -> str:
+        """What addresses begin with: `http` or `https`."""
+        ...
+
+    def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
+        """A connected socket with that time-out.
+
+        Raises:
+            TransportError, OSError: no connection.
+        """
+        ...
+
+
+class PlainDial:
+    """TCP without protection: for one machine, and behind a tunnel."""
+
+    scheme = "http"
+
+    def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
+        """A connected socket."""
+        return socket.create_connection((host, port), timeout_s)
+
+
+class _Connection(http.client.HTTPConnection):
+    """An HTTP connection over what a `Dial` brings."""
+
+    def __init__(self, dial: Dial, host: str, port: int, timeout_s: float) -> None:
+        super().__init__(host, port)
+        self._dial = dial
+        self._timeout_s = timeout_s
+
+    def connect(self) -> None:
+        """Called by the base class at the first request."""
+        self.sock = self._dial.connect(self.host, self.port, self._timeout_s)
+        if self.sock.family != socket.AF_UNIX:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -38,8 +85,11 @@ class Problem(msgspec.Struct, frozen=True):
 class HttpUploader:
     """Posts reports of one task to a gateway."""
 
-    def __init__(self, base_url: str, task_id: TaskId, *, timeout_s: float = _TIMEOUT_S) -> None:
-        self._host, self._port, prefix = _address(base_url)
+    def __init__(
+        self, base_url: str, task_id: TaskId, *, dial: Dial | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> None:
+        self._dial = dial or PlainDial()
+        self._host, self._port, prefix = _address(base_url, self._dial.scheme)
         self._path = f"{prefix}/tasks/{task_id.hex()}/reports"
         self._timeout_s = timeout_s
 
@@ -63,7 +113,7 @@ class HttpUploader:
         )
 
     def _post(self, record: bytes) -> tuple[int, str, bytes]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        connection = _Connection(self._dial, self._host, self._port, self._timeout_s)
         try:
             connection.request("POST", self._path, record, {"Content-Type": "application/octet-stream"})
             response = connection.getresponse()
@@ -77,15 +127,18 @@ class HttpUploader:
             connection.close()
 
 
-def fetch_task(base_url: str, task_id: TaskId, *, timeout_s: float = _TIMEOUT_S) -> bytes:
+def fetch_task(
+    base_url: str, task_id: TaskId, *, dial: Dial | None = None, timeout_s: float = _TIMEOUT_S
+) -> bytes:
     """The signed task as the gateway publishes it; verify it with `penrose_ray.task.verify`.
 
     Raises:
         ConfigError: `base_url` is no address.
         TransportError: the gateway cannot be reached or does not have the task.
     """
-    host, port, prefix = _address(base_url)
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    dial = dial or PlainDial()
+    host, port, prefix = _address(base_url, dial.scheme)
+    connection = _Connection(dial, host, port, timeout_s)
     try:
         connection.request("GET", f"{prefix}/tasks/{task_id.hex()}")
         response = connection.getresponse()
@@ -104,15 +157,16 @@ def fetch_task(base_url: str, task_id: TaskId, *, timeout_s: float = _TIMEOUT_S)
     return body
 
 
-def _address(base_url: str) -> tuple[str, int, str]:
+def _address(base_url: str, scheme: str) -> tuple[str, int, str]:
     """Host, port and path prefix of a gateway."""
+    write = f"Write {scheme}://HOST:PORT."
     try:
         parts = urlsplit(base_url)
-        port = 80 if parts.port is None else parts.port
+        port = _PORTS[scheme] if parts.port is None else parts.port
     except ValueError as error:
-        raise ConfigError(f"{base_url!r}: {error}.", remedy=_WRITE) from error
-    if parts.scheme != "http" or not parts.hostname or not port:
-        raise ConfigError(f"{base_url!r} is no gateway address.", remedy=_WRITE)
+        raise ConfigError(f"{base_url!r}: {error}.", remedy=write) from error
+    if parts.scheme != scheme or not parts.hostname or not port:
+        raise ConfigError(f"{base_url!r} is no gateway address.", remedy=write)
     return parts.hostname, port, parts.path.rstrip("/")
 
 

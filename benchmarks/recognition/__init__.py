@@ -1,0 +1,1 @@
+"""How well snippets are recognised: data, measures and timings behind benchmarks.snippet."""

@@ -1,0 +1,58 @@
+"""Shape: how a program repeats kernels, whatever their names are.
+
+A launch is described by its distance to the last launch of the same kernel in its stream, 0 where that is
+further away than a gram reaches. When a library picks another kernel for one call, its name changes wherever
+it stands and a set of name grams loses all that hold it; the shape does not change, nor do the other names.
+Shape and names together therefore recognise a program after autotuning. Neither would do alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penrose_ray.snippet.grams import MULTIPLIER, Launches, scattered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_KEY_SHIFT = np.uint64(48)
+"""Names are told apart by 16 bits, so that a key and a place sort as one word; two names that share them look
+like one kernel.
+"""
+_PLACE_BITS = 16
+
+
+def shape(launches: Launches, furthest: int, salt: int) -> tuple[Launches, NDArray[np.uint64]]:
+    """The launches with a hash of their distance, at most `furthest`, in place of the name hash.
+
+    Returns:
+        These launches, and the name hashes in use.
+    """
+    order, changes = _by_name(launches.hashes)
+    names = launches.hashes.take(order.take(np.append(0, np.flatnonzero(changes) + 1)))
+    if len(launches.starts) > 1:
+        stream = np.repeat(np.arange(len(launches.starts)), np.subtract(launches.ends, launches.starts))
+        stream = stream.take(order)
+        changes |= stream[1:] != stream[:-1]
+    distance = order[1:] - order[:-1]
+    distance[changes | (distance > furthest)] = 0
+    codes = scattered(np.arange(furthest + 1, dtype=np.uint64) * np.uint64(MULTIPLIER) ^ np.uint64(salt))
+    result = np.empty_like(launches.hashes)
+    result[order[0]] = codes[0]
+    result[order[1:]] = codes.take(distance)
+    return Launches(result, launches.starts), names
+
+
+def _by_name(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rows ordered by name, then place; and for each but the first whether its name differs from the last."""
+    if len(hashes) > 1 << _PLACE_BITS:
+        keys = (hashes >> _KEY_SHIFT).astype(np.uint16)
+        order = np.argsort(keys, kind="stable")
+        keys = keys.take(order)
+        return order, keys[1:] != keys[:-1]
+    bits = np.uint32(_PLACE_BITS)
+    places = np.arange(len(hashes), dtype=np.uint32)
+    packed = np.sort((hashes >> _KEY_SHIFT).astype(np.uint32) << bits | places)
+    return (packed & np.uint32(0xFFFF)).astype(np.int64), (packed[1:] ^ packed[:-1]) > np.uint32(0xFFFF)
