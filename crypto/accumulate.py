@@ -37,6 +37,7 @@ class _Sum:
     loose: list[mpz]
     chains: list[Chain] = field(default_factory=list)
     weight: int = 0
+    noisy: bool = False
 
 
 class Accumulators(Generic[K]):
@@ -102,9 +103,13 @@ class Accumulators(Generic[K]):
         found.weight += weight
 
     def add_noise(self, key: K, blob: bytes) -> None:
-        """Add encrypted noise, which has no weight; its offsets must be in the capacity that was given."""
+        """Add encrypted noise, once: it has no weight, its offsets are in the capacity that was given."""
         require_blobs([blob], self._key, self._profile)
-        self._multiply(self._sums[key], blob)
+        found = self._sums[key]
+        if found.noisy:
+            raise ValueError(f"the sum of {key} has its noise already")
+        self._multiply(found, blob)
+        found.noisy = True
 
     def to_bytes(self, key: K) -> bytes:
         """The blob of a sum. An empty sum is all ones, the zero without blinding."""

@@ -22,6 +22,7 @@ DESIGN_KEYS: Final = 1
 KEY_SHARE: Final = 2
 SPOOL_KEY: Final = 3
 ISSUER_KEYS: Final = 4
+LEDGER_KEY: Final = 5
 """Kinds of secret."""
 
 _MAGIC: Final = b"penrose secret\n"
@@ -31,6 +32,7 @@ _NAMES: Final = {
     KEY_SHARE: "a key share",
     SPOOL_KEY: "the key of a spool",
     ISSUER_KEYS: "the keys of a token issuer",
+    LEDGER_KEY: "the signing key of a ledger",
 }
 RESTORE: Final = "Restore it from its backup."
 

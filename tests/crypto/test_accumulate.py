@@ -161,6 +161,8 @@ def test_noise_has_no_weight(key: PrivateKey, std: SlotProfile, draw_report: Cal
     opened = unpack(key.decrypt(sums.to_bytes("a"), std), std)
     check_sum(opened, weight=sums.weight("a"), samples_per_histogram=H, noise=offsets)
     assert opened.bins.tolist() == (report.bins + noise + 12).tolist()
+    with pytest.raises(ValueError, match="already"):
+        sums.add_noise("a", noisy)
 
 
 @given(data=st.data())
