@@ -71,10 +71,6 @@ class DesignServer:
             ),
         )
 
-    def pid(self) -> int:
-        """Process of this design server."""
-        return os.getpid()
-
     def _open_one(self, raw: bytes) -> Opening:
         handover = decode(raw)
         if handover.task_id != self._task.task_id:

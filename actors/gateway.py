@@ -5,7 +5,6 @@ Bodies and statuses follow RFC 9457: every refusal is `application/problem+json`
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ import msgspec
 from aiohttp import web
 
 from penrose_ray.aggregate.arrival import Answer, Arrival, Outcome
-from penrose_ray.release.tokens import Verifier
 from penrose_ray.errors import JournalError, PenroseError, PortInUseError, WireError
+from penrose_ray.release.tokens import Verifier
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
 from penrose_ray.wire import RECORD_BYTES, Report, decode, split
@@ -94,8 +93,8 @@ class Intake:
         self.task = verify(signed_task)
         self._backend = backend
         self._most_reports = most_reports
-        self._tokens = Verifier(self.task.task_id, self.task.issuer_keys)
         self._blob_bytes = self.task.profile().blob_bytes
+        self._tokens = Verifier(self.task.task_id, self.task.issuer_keys)
         self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
 
     async def take(self, body: bytes) -> list[Answer | _Refused]:
@@ -248,8 +247,8 @@ _REMEDIES = {
     "wrong-task": "Fetch the task that this service offers and seal reports for it.",
     "too-large": "Send fewer reports a request.",
     "invalid-message": "Send reports made by the same version of penrose-ray.",
-    "token": "Ask the issuer for the day's tokens.",
     "ciphertext": "Seal the report again with the task's public key.",
+    "token": "Ask the issuer for the day's tokens.",
     "too-early": "Set the clock of the client's machine.",
     "too-late": "Nothing: a report that old is lost.",
     "busy": "Send the same bytes again after the pause.",
@@ -308,6 +307,8 @@ class Gateway:
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._runner: web.AppRunner | None = None
+        self.port = 0
+        """The port that is listened on, 0 while there is none."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which the kernel chooses when `port` is 0.
@@ -328,11 +329,11 @@ class Gateway:
                 remedy="Stop the other process or set service.port to 0 or another port.",
             ) from error
         self._runner = runner
-        return int(runner.addresses[0][1])
+        self.port = int(runner.addresses[0][1])
+        return self.port
 
     async def stop(self) -> None:
         """Finish running requests and close the port."""
         if self._runner is not None:
             await self._runner.cleanup()
-            self._runner = None
-        await asyncio.sleep(0)
+            self._runner, self.port = None, 0

@@ -159,14 +159,10 @@ class LiveClient:
         self._source.close()
         return self.counts()
 
-    def pid(self) -> int:
-        """Process of this client."""
-        return os.getpid()
-                self._fill_purse()
-
     def _work(self) -> None:
         try:
             while not self._stopping.is_set() and not self._source.exhausted:
+                self._fill_purse()
                 grant = self._feed.pace()
                 if not grant or not self._client.step(grant):
                     self._stopping.wait(_IDLE_S)
@@ -175,17 +171,21 @@ class LiveClient:
                 pass
             self._client.finish()
             self._drain()
+        except Exception as error:  # noqa: BLE001 - it reaches whoever asks for the counts
+            self._error = error
+            self._feed.stop()
+
     def _fill_purse(self) -> None:
         if self._purse is not None:
             with contextlib.suppress(TransportError, QuotaError):  # away, or spent before a restart
                 self._purse.fill()
 
-        except Exception as error:  # noqa: BLE001 - it reaches whoever asks for the counts
-            self._error = error
-            self._feed.stop()
-
     def _drain(self) -> None:
         deadline = time.monotonic() + _DRAIN_S
+        while not self._outbox.flush() and time.monotonic() < deadline:
+            time.sleep(_IDLE_S)
+
+
 def _purse(task: Task, settings: ClientSettings, clock: SystemClock) -> Purse | None:
     if not task.tokens_per_day or not settings.issuer_url:
         return None
@@ -197,10 +197,6 @@ def _purse(task: Task, settings: ClientSettings, clock: SystemClock) -> Purse | 
             f"The variable {settings.credential_variable} holds no credential.",
             remedy="Set it to what penrose issuer enrol printed.",
         ) from error
-
-
-        while not self._outbox.flush() and time.monotonic() < deadline:
-            time.sleep(_IDLE_S)
 
 
 def _source(settings: ClientSettings) -> tuple[OpenCLSource | ReplaySource, Feed]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.blinding import Encryptor
-from penrose_ray.release.handover import Handover, Releases, build
+from penrose_ray.release.desk import Desk
+from penrose_ray.release.handover import Handover, Made, make
 from penrose_ray.task import verify
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penrose_ray.aggregate.arrival import PartialSum
+    from penrose_ray.clock import Clock
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.types import BatchId
 
@@ -44,22 +47,24 @@ class Shards(Protocol):
 class Releaser:
     """Each batch is handed over once; asked again, it returns the stored bytes."""
 
-    def __init__(self, signed_task: bytes, directory: Path, shards: Shards) -> None:
+    def __init__(
+        self, signed_task: bytes, directory: Path, shards: Shards, clock: Clock | None = None
+    ) -> None:
         self._task = verify(signed_task)
-        self._releases = Releases(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.desk = Desk(directory, self._task, clock or SystemClock())
         self._shards = shards
         self._encryptor = Encryptor(self._task.key(), self._task.profile())
 
     def batches(self) -> list[BatchId]:
-        """Batches that hold reports and are not handed over yet."""
-        return self._shards.batches()
+        """Batches that hold reports, are not handed over yet and get no more reports."""
+        return [batch for batch in self._shards.batches() if self.desk.due(batch)]
 
     def release(self, batch: BatchId) -> Handover:
-        """Close a batch and hand over the sums that pass the gate."""
-        stored = self._releases.find(self._task.task_id, batch)
-        return stored or self._releases.obtain(self._task.task_id, batch, lambda: self._make(batch))
+        """Close a batch and hand over the sums that pass the gate; raises like `Desk.release`."""
+        return self.desk.release(batch, lambda: self._make(batch))
 
-    def _make(self, batch: BatchId) -> Handover:
+    def _make(self, batch: BatchId) -> Made:
         self._shards.hold(held=True)
         try:
             self._shards.close_batch(batch)
@@ -67,4 +72,4 @@ class Releaser:
         finally:
             self._shards.hold(held=False)
         models = {each.class_id: each.gpu_model for each in self._shards.classes()}
-        return build(self._task, parts, models.__getitem__, self._encryptor)
+        return make(self._task, parts, models.__getitem__, self._encryptor)

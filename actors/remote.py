@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
@@ -15,7 +16,7 @@ from penrose_ray.actors.gateway import Gateway, Intake, UnavailableError
 from penrose_ray.errors import PenroseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.types import BatchId, ReportId
 
+T = TypeVar("T")
 _PAUSE_S = 0.2
 _CALL_TIMEOUT_S = 60.0
 Handle = Any
@@ -42,7 +44,7 @@ class Hosted:
 
 
 def shell(kind: type) -> type:
-    """`kind` with a method `ready()` that raises what its constructor raised.
+    """`kind` with methods `ready()`, which raises what its constructor raised, and `pid()`.
 
     Ray hands on only the text of a constructor's error. A restarted actor's constructor fails as usual.
     """
@@ -60,6 +62,9 @@ def shell(kind: type) -> type:
         def ready(self) -> None:
             if self._refusal is not None:
                 raise self._refusal
+
+        def pid(self) -> int:
+            return os.getpid()
 
     Shell.__name__ = Shell.__qualname__ = kind.__name__
     return Shell
@@ -119,10 +124,10 @@ class DirectoryActor:
 class RemoteBackend:
     """Matcher and shards as a gateway sees them."""
 
-    def __init__(self, prefix: str, directory: Handle, matcher: Handle) -> None:
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._directory = directory
-        self._matcher = matcher
+        self._directory = named(prefix, "directory")
+        self._matcher = named(prefix, "matcher")
         self._table: Table | None = None
         self._shards: dict[str, _RemoteShard] = {}
 
@@ -142,11 +147,20 @@ class RemoteBackend:
 
     async def known(self, shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
         """Which report ids a shard has already accepted."""
-        return await _answer(self._shard(shard).handle.known.remote(list(ids)), shard)  # type: ignore[no-any-return]
+        return await self._reach(shard, _answer(self._shard(shard).handle.known.remote(list(ids)), shard))
 
     async def accept(self, shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
         """Journal and add arrivals."""
-        return await self._shard(shard).accept.call(arrivals)
+        return await self._reach(shard, self._shard(shard).accept.call(arrivals))
+
+    async def _reach(self, shard: str, answer: Awaitable[T]) -> T:
+        """Wait for a shard; one that does not answer may have been drained, so its place is asked anew."""
+        try:
+            return await answer
+        except UnavailableError:
+            self._shards.pop(shard, None)
+            self._table = None
+            raise
 
     def waiting(self) -> int:
         """Reports that no shard has taken yet."""
@@ -185,15 +199,13 @@ async def _answer(reference: Any, name: str) -> Any:  # noqa: ANN401 - whatever 
 class GatewayActor:
     """The gateway on an actor's event loop."""
 
-    def __init__(
-        self, signed_task: bytes, prefix: str, directory: Handle, matcher: Handle, most_reports: int
-    ) -> None:
-        self._backend = RemoteBackend(prefix, directory, matcher)
+    def __init__(self, signed_task: bytes, prefix: str, most_reports: int) -> None:
+        self._backend = RemoteBackend(prefix)
         self._gateway = Gateway(Intake(signed_task, self._backend, most_reports=most_reports))
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port."""
-        return await self._gateway.start(host, port)
+        """Listen, if it does not yet; returns the port."""
+        return self._gateway.port or await self._gateway.start(host, port)
 
     async def waiting(self) -> int:
         """Reports that no shard has taken yet."""

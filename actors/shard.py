@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -82,10 +81,6 @@ class Shard:
     def counts(self) -> Counts:
         """Figures for status and progress."""
         return self._service.counts()
-
-    def pid(self) -> int:
-        """Process of this shard."""
-        return os.getpid()
 
     def close(self) -> None:
         """Close the journal."""

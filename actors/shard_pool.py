@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import ray
@@ -27,6 +28,7 @@ class ShardPool:
         self._home = home
         self._signed_task = signed_task
         self._prefix = prefix
+        self._mutex = threading.RLock()
         self._directory: Handle = None
         self._gateway: Handle = None
         self.working: dict[str, Handle] = {}
@@ -58,9 +60,11 @@ class ShardPool:
 
     def load(self) -> Load:
         """CPU seconds of the shards that work, and reports that wait."""
-        self._welcome()
-        seconds = ask([handle.busy_s.remote() for handle in self.working.values()])
-        return Load(dict(zip(self.working, seconds, strict=True)), int(ask(self._gateway.waiting.remote())))
+        with self._mutex:
+            self._welcome()
+            working = dict(self.working)
+        seconds = ask([handle.busy_s.remote() for handle in working.values()])
+        return Load(dict(zip(working, seconds, strict=True)), int(ask(self._gateway.waiting.remote())))
 
     def pending(self) -> int:
         """Shards that were asked for and do not work yet."""
@@ -68,19 +72,20 @@ class ShardPool:
 
     def grow(self, shards: int) -> None:
         """Ask for more shards; the cluster's autoscaler sees their requests and adds nodes."""
-        taken = {_number(name) for name in (*self.working, *self._coming)}
-        free = (number for number in range(len(taken) + shards) if number not in taken)
-        for number, _ in zip(free, range(shards), strict=False):
-            name = f"shard-{number}"
-            handle = self._actor(name)
-            self._coming[name] = (handle, handle.ready.remote())
+        with self._mutex:
+            taken = {_number(name) for name in (*self.working, *self._coming)}
+            free = (number for number in range(len(taken) + shards) if number not in taken)
+            for number, _ in zip(free, range(shards), strict=False):
+                name = f"shard-{number}"
+                handle = self._actor(name)
+                self._coming[name] = (handle, handle.ready.remote())
 
     def shrink(self) -> None:
         """Drain the shard of the highest number, then end it; its empty journal stays."""
-        name = max(self.working, key=_number)
-        rest = [each for each in self.working if each != name]
-        self.place(rest)
-        handle = self.working.pop(name)
+        with self._mutex:
+            name = max(self.working, key=_number)
+            self.place([each for each in self.working if each != name])
+            handle = self.working.pop(name)
         ask(handle.close.remote())
         ray.kill(handle)
         (self._home / f"{name}.sqlite").rename(self._home / f"drained-{name}.sqlite")

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 import ray
+import ray.exceptions
 
+from penrose_ray.actors.directory import ShardGoneError
 from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.actors.processes import adopt_orphans, end_ray, family
@@ -27,6 +29,7 @@ from penrose_ray.actors.remote import (
 )
 from penrose_ray.actors.scaler import Scaler
 from penrose_ray.actors.shard_pool import SHARD_RESOURCE, ShardPool
+from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
 from penrose_ray.errors import PlacementError
 from penrose_ray.task import SignedTask, Task, verify
@@ -114,12 +117,13 @@ class Topology:
             DirectoryActor, name=f"{prefix} directory", max_concurrency=4, **_FOR_EVER
         ).remote(home / "directory.json", prefix, names)
         ask([self.matcher.ready.remote(), self.directory.ready.remote()], timeout_s)
-        self.gateway = _actor(GatewayActor, name=f"{prefix} gateway", max_concurrency=1000).remote(
-            self.signed_task, prefix, self.directory, self.matcher, settings.service.most_reports_per_request
-        )
+        self.gateway = _actor(
+            GatewayActor, name=f"{prefix} gateway", max_concurrency=1000, **_FOR_EVER
+        ).remote(self.signed_task, prefix, settings.service.most_reports_per_request)
         self.pool.join(self.directory, self.gateway)
-        port = ask(self.gateway.start.remote(settings.service.host, settings.service.port), timeout_s)
-        self.url = f"http://{settings.service.host}:{port}"
+        host = settings.service.host
+        self._listen_at = (host, ask(self.gateway.start.remote(host, settings.service.port), timeout_s))
+        self.url = f"http://{host}:{self._listen_at[1]}"
         shards = RemoteShards(self.directory, self.matcher, lambda: list(self.pool.working.values()))
         releases = settings.design_server.releases_dir.absolute()
         self._releaser = Releaser(self.signed_task, releases, shards)
@@ -150,7 +154,50 @@ class Topology:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(every_s, left))
+            self.tend()
             yield self.progress()
+
+    def tend(self) -> Decision:
+        """What is due every few seconds: a restarted gateway listens again, the shards' upkeep, scaling.
+
+        A shard that does not answer at the moment is left for the next time.
+        """
+        try:
+            ask(self.gateway.start.remote(*self._listen_at))
+            self.pool.tick()
+            return self.scaler.tick()
+        except (ShardGoneError, ray.exceptions.RayActorError) as error:
+            return Decision(0, f"not now: {error}")
+
+    def status(self) -> dict[str, object]:
+        """Figures of the service, ready for JSON."""
+        table = ask(self.directory.table.remote())
+        names = list(self.pool.working)
+        counts = ask([self.pool.working[name].counts.remote() for name in names])
+        load = self.pool.load()
+        return {
+            "url": self.url,
+            "task_id": self.task.task_id.hex(),
+            "epoch": table.epoch,
+            "classes": len(ask(self.matcher.classes.remote())),
+            "waiting": load.waiting,
+            "pending": self.pool.pending(),
+            "shards": [
+                {
+                    "shard": name,
+                    "buckets": len(table.buckets_of(name)),
+                    "reports": count.reports,
+                    "sums": count.sums,
+                    "busy_s": round(load.busy_s.get(name, 0.0), 2),
+                    "outcomes": count.outcomes,
+                }
+                for name, count in zip(names, counts, strict=True)
+            ],
+            "decisions": [
+                {"at_s": each.at_s, "delta": each.decision.delta, "reason": each.decision.reason}
+                for each in self.scaler.made
+            ],
+        }
 
     def stop_clients(self) -> list[ClientCounts]:
         """End all clients; what they had is sent."""

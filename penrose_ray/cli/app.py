@@ -8,7 +8,7 @@ import sys
 import typer
 
 from penrose_ray import __version__
-from penrose_ray.cli import classify, inspect, issuer, keys, run, task
+from penrose_ray.cli import classify, inspect, issuer, keys, run, service, task
 from penrose_ray.cli.output import say
 from penrose_ray.errors import PenroseError
 
@@ -22,12 +22,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("up")(service.up)
+app.command("status")(service.status)
+app.command("down")(service.down)
 app.command("inspect")(inspect.inspect)
 app.command("classify")(classify.classify)
+app.add_typer(issuer.app, name="issuer")
 app.add_typer(keys.app, name="keys")
 app.add_typer(task.app, name="task")
 
-app.add_typer(issuer.app, name="issuer")
 
 @app.command("version")
 def version() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 from e2e import fleet
+from e2e.service_config import settings_in
 
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build, requested_cpus
 from penrose_ray.clock import SystemClock
-from penrose_ray.crypto.keyfile import write_keys
 from penrose_ray.errors import TransportError
 from penrose_ray.settings import load_settings
 from penrose_ray.snippet.minhash import Signature
@@ -28,51 +29,6 @@ if TYPE_CHECKING:
 
     from penrose_ray.actors.topology import Topology
     from penrose_ray.crypto.keyfile import DesignKeys
-    from penrose_ray.settings import Settings, TomlFile
-
-
-CONFIG = """\
-policy_file = "{home}/policy.toml"
-
-[task]
-name = "on ray"
-demo = true
-samples_per_histogram = 40
-sampling_interval = 8
-snippet_launches = 400
-min_samples = 10
-reports_per_class = 0
-min_contributors = 3
-tokens_per_day = 0
-cover_rate = 0.2
-
-[[task.counters]]
-name = "duration"
-unit = "ns"
-source = "kineto"
-vendors = ["unknown", "nvidia"]
-scale = "log"
-low = 100.0
-high = 1e7
-
-[service]
-shards = 2
-state_dir = "{home}/state"
-
-[design_server]
-key_file = "{home}/design.key"
-releases_dir = "{home}/releases"
-"""
-
-
-def settings_in(home: Path, keys: DesignKeys, *overrides: str) -> tuple[Settings, TomlFile]:
-    write_keys(home / "design.key", keys, passphrase=None)
-    (home / "policy.toml").write_text(
-        "allow_demo = true\nleast_sampling_interval = 1\nleast_contributors = 1\n"
-    )
-    config = home / "service.toml"
-    config.write_text(CONFIG.format(home=home))
-    return load_settings(config, overrides)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +80,7 @@ def test_decrypted_sums_equal_plain_sums_over_http_with_a_shard_killed(
             pass
         client.finish()
         while not outbox.flush():
-            os.sched_yield()
+            time.sleep(0.01)  # polls; nothing depends on its length
         assert outbox.counts.refused == 0
         assert outbox.counts.dropped == 0
     assert ask(service.pool.working["shard-0"].pid.remote()) != first_pid

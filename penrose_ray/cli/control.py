@@ -1,0 +1,118 @@
+"""The control socket of a running service: one JSON line asks, one answers. Only its owner can connect."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import socketserver
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from penrose_ray.errors import PenroseError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+SOCKET = "control.sock"
+_TIMEOUT_S = 60.0
+
+
+class ControlServer:
+    """Answers requests in threads of its own; a context manager."""
+
+    def __init__(self, folder: Path, commands: Mapping[str, Callable[[], object]]) -> None:
+        """Listen in `folder`.
+
+        Raises:
+            RunningError: a service is running there already.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / SOCKET
+        refuse_if_running(folder)
+        self._path.unlink(missing_ok=True)
+        mask = os.umask(0o177)
+        try:
+            self._server = _Server(str(self._path), commands)
+        finally:
+            os.umask(mask)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="control", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+
+
+def refuse_if_running(folder: Path) -> None:
+    """Raise RunningError when a service answers in this state directory."""
+    try:
+        request(folder, "ping")
+    except TransportError:
+        return
+    raise RunningError(
+        f"A service runs already: {folder / SOCKET} answers.", remedy="Stop it with penrose down first."
+    )
+
+
+class RunningError(PenroseError):
+    """A service runs in this state directory already."""
+
+    code = "running"
+    exit_code = 15
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+    def __init__(self, path: str, commands: Mapping[str, Callable[[], object]]) -> None:
+        self.commands = {"ping": lambda: "pong", **commands}
+        super().__init__(path, _Handler)
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        name = self.rfile.readline(1000).decode(errors="replace").strip()
+        command = self.server.commands.get(name)
+        answer: dict[str, object]
+        if command is None:
+            answer = {"error": f"There is no command {name!r}."}
+        else:
+            try:
+                answer = {"result": command()}
+            except PenroseError as error:
+                answer = {"error": str(error)}
+        with contextlib.suppress(BrokenPipeError):
+            self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
+
+
+def request(folder: Path, command: str) -> Any:  # noqa: ANN401 - the command's JSON
+    """The result of a command of the service whose state directory is `folder`.
+
+    Raises:
+        TransportError: no service answers there, or it could not do it.
+    """
+    path = folder / SOCKET
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_TIMEOUT_S)
+            connection.connect(str(path))
+            connection.sendall(command.encode() + b"\n")
+            raw = connection.makefile("rb").readline()
+    except OSError as error:
+        raise TransportError(
+            f"No service answers at {path}: {error}.", remedy="Start it with penrose up CONFIG."
+        ) from error
+    answer = json.loads(raw or b'{"error": "the service ended"}')
+    if "error" in answer:
+        raise TransportError(f"The service could not: {answer['error']}", remedy="Look at its log.")
+    return answer["result"]

@@ -1,0 +1,124 @@
+"""Every kind of actor is killed in turn under load; afterwards every report is in the sum once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from e2e.reports import one_bin_each, opened_bins
+from e2e.service_config import settings_in
+
+from penrose_ray.actors.remote import ask
+from penrose_ray.actors.topology import build
+from penrose_ray.clock import SystemClock
+from penrose_ray.transport.http import HttpUploader
+from penrose_ray.transport.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penrose_ray.actors.remote import Handle
+    from penrose_ray.actors.topology import Topology
+    from penrose_ray.crypto.keyfile import DesignKeys
+
+pytestmark = pytest.mark.slow
+CLASSES = 4
+SENDERS = 3
+
+
+@pytest.fixture
+def service(tmp_path: Path, design_keys: DesignKeys) -> Iterator[Topology]:
+    with build(*settings_in(tmp_path, design_keys)) as topology:
+        yield topology
+
+
+class Senders:
+    """Threads that share the records; each goes on until all of its own are acknowledged."""
+
+    def __init__(self, topology: Topology, records: list[bytes]) -> None:
+        self.outboxes = [
+            Outbox(HttpUploader(topology.url, topology.task.task_id), SystemClock()) for _ in range(SENDERS)
+        ]
+        for number, outbox in enumerate(self.outboxes):
+            for record in records[number::SENDERS]:
+                outbox.put(record)
+        self._threads = [threading.Thread(target=self._send, args=(outbox,)) for outbox in self.outboxes]
+        for thread in self._threads:
+            thread.start()
+
+    @staticmethod
+    def _send(outbox: Outbox) -> None:
+        while not outbox.flush():
+            time.sleep(0.01)  # polls; nothing depends on its length
+
+    def sent(self) -> int:
+        return sum(outbox.counts.sent for outbox in self.outboxes)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+def kill(handle: Handle) -> None:
+    os.kill(ask(handle.pid.remote()), signal.SIGKILL)
+
+
+def test_sums_are_exact_whichever_actor_is_killed_under_load(service: Topology, tmp_path: Path) -> None:
+    records = one_bin_each(service.task, CLASSES)
+    senders = Senders(service, records)
+    victims = [
+        ("shard-0", service.pool.working["shard-0"]),
+        ("matcher", service.matcher),
+        ("directory", service.directory),
+        ("gateway", service.gateway),
+        ("shard-1", service.pool.working["shard-1"]),
+    ]
+    killed = []
+    for share, (name, handle) in enumerate(victims, 1):
+        while senders.sent() < share * len(records) // (len(victims) + 2):
+            service.tend()
+            time.sleep(0.05)
+        kill(handle)
+        killed.append(name)
+    while any(len(outbox) for outbox in senders.outboxes):
+        service.tend()
+        time.sleep(0.05)
+    senders.join()
+
+    assert killed == [name for name, _ in victims]
+    assert sum(outbox.counts.retries for outbox in senders.outboxes) > 0, "nobody noticed the kills"
+    assert sum(outbox.counts.refused + outbox.counts.dropped for outbox in senders.outboxes) == 0
+    handovers = [service.release(batch) for batch in service.batches()]
+    service.open(handovers, tmp_path / "release.parquet")
+    bins = opened_bins(tmp_path / "release.parquet")
+    assert len(bins) == CLASSES
+    assert all(counts == [1] * 128 for counts in bins.values())
+
+
+def test_shards_are_added_and_drained_while_reports_arrive(tmp_path: Path, design_keys: DesignKeys) -> None:
+    with build(*settings_in(tmp_path, design_keys, "service.most_shards=4")) as service:
+        records = one_bin_each(service.task, CLASSES)
+        senders = Senders(service, records)
+        while senders.sent() < len(records) // 4:
+            time.sleep(0.01)  # polls; nothing depends on its length
+        service.pool.grow(2)
+        while len(service.pool.working) < 4:
+            service.pool.load()
+            time.sleep(0.05)
+        while senders.sent() < len(records) // 2:
+            time.sleep(0.01)  # polls; nothing depends on its length
+        service.pool.shrink()
+        service.pool.shrink()
+        senders.join()
+
+        assert sorted(service.pool.working) == ["shard-0", "shard-1"]
+        handovers = [service.release(batch) for batch in service.batches()]
+        service.open(handovers, tmp_path / "release.parquet")
+        bins = opened_bins(tmp_path / "release.parquet")
+        assert len(bins) == CLASSES
+        assert all(counts == [1] * 128 for counts in bins.values())

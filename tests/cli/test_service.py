@@ -1,0 +1,164 @@
+"""`penrose up`, `status` and `down` as an operator uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penrose_ray.actors.processes import family
+from penrose_ray.cli.control import ControlServer, RunningError, refuse_if_running, request
+from penrose_ray.crypto.keyfile import write_keys
+from penrose_ray.errors import JournalError, TransportError
+from penrose_ray.transport.http import fetch_task
+from penrose_ray.types import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penrose_ray.crypto.keyfile import DesignKeys
+
+    Call = Callable[..., tuple[int, str, str]]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def config(tmp_path: Path, design_keys: DesignKeys) -> Path:
+    """The fleet's configuration with paths in a folder of its own, and a replay client."""
+    write_keys(tmp_path / "design_server.key", design_keys, passphrase=None)
+    (tmp_path / "policy.toml").write_text("allow_demo = true\nleast_sampling_interval = 1\n")
+    text = (ROOT / "configs" / "fleet.toml").read_text()
+    for old, new in (
+        ("configs/policy.toml", f"{tmp_path}/policy.toml"),
+        ("keys/design_server.key", f"{tmp_path}/design_server.key"),
+        ('"releases"', f'"{tmp_path}/releases"'),
+        ('"state"', f'"{tmp_path}/state"'),
+        ('host = "0.0.0.0"', 'host = "127.0.0.1"'),
+        ("port = 8443", "port = 0"),
+        ("most_shards = 16", "most_shards = 3"),
+        ("sampling_interval = 10_000", "sampling_interval = 10"),
+        ("samples_per_histogram = 10_000", "samples_per_histogram = 50"),
+        ("min_samples = 100", "min_samples = 10"),
+        ("reports_per_class = 1 ", "reports_per_class = 0 "),
+        ("snippet_launches = 10_000", "snippet_launches = 1_000"),
+        ('source = "cupti"', 'source = "opencl"'),
+        ('vendors = ["nvidia"]', 'vendors = ["pocl"]'),
+    ):
+        assert old in text, old
+        text = text.replace(old, new)
+    path = tmp_path / "service.toml"
+    path.write_text(text + '\n[[clients]]\nkind = "replay"\ntrace = "bundled"\n')
+    return path
+
+
+class Service:
+    """`penrose up` in a process of its own."""
+
+    def __init__(self, config: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penrose_ray.cli.app", "up", str(config)],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stderr is not None
+        self.lines: list[str] = []
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if "reports are taken at" in line:
+                self.url = line.split()[-1]
+                break
+        else:
+            pytest.fail("".join(self.lines))
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(self.process.stderr)
+
+    def wait(self) -> int:
+        code = self.process.wait(timeout=60)
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture
+def service(config: Path) -> Iterator[Service]:
+    started = Service(config)
+    yield started
+    if started.process.poll() is None:
+        started.process.send_signal(signal.SIGTERM)
+        started.wait()
+
+
+def test_up_takes_reports_tells_its_state_and_goes_down_whole(
+    call: Call, config: Path, service: Service
+) -> None:
+    found: dict[str, object] = {}
+    while not found.get("reports"):
+        code, out, err = call("status", config, "--format", "json")
+        assert code == 0, err
+        (found,) = json.loads(out)
+        found["reports"] = sum(shard["reports"] for shard in found["shards"])  # type: ignore[attr-defined]
+    assert found["url"] == service.url
+    assert sum(shard["buckets"] for shard in found["shards"]) == 256  # type: ignore[attr-defined]
+    assert fetch_task(service.url, TaskId(bytes.fromhex(str(found["task_id"]))))
+    assert "shard-0" in call("status", config)[1]
+    assert call("up", config)[0] == 15, "a second service in the same place"
+
+    processes = family(service.process.pid)
+    code, _, err = call("down", config)
+    assert (code, service.wait()) == (0, 0), err
+    assert "everything that was acknowledged is on disk" in service.lines[-1]
+    assert not [pid for pid in processes if (Path("/proc") / str(pid) / "fd").exists()]
+    kept = 0
+    for journal in (config.parent / "state").rglob("shard-*.sqlite"):
+        with sqlite3.connect(journal) as database:
+            kept += database.execute("SELECT COUNT(*) FROM partial_histograms").fetchone()[0]
+        database.close()
+    assert kept >= int(str(found["reports"]))
+    code, _, err = call("status", config)
+    assert code == 40
+    assert "penrose up" in err
+
+
+def test_the_control_socket_is_its_owner_s(tmp_path: Path) -> None:
+    with ControlServer(tmp_path, {}):
+        assert stat.S_IMODE((tmp_path / "control.sock").stat().st_mode) == 0o600
+        assert request(tmp_path, "ping") == "pong"
+        with pytest.raises(RunningError):
+            refuse_if_running(tmp_path)
+    assert not (tmp_path / "control.sock").exists()
+
+
+def test_what_goes_wrong_in_a_command_reaches_the_caller(tmp_path: Path) -> None:
+    def broken() -> object:
+        raise JournalError("The disk is full.", remedy="Free it.")
+
+    with ControlServer(tmp_path, {"broken": broken}):
+        with pytest.raises(TransportError, match="disk is full"):
+            request(tmp_path, "broken")
+        with pytest.raises(TransportError, match="no command 'dance'"):
+            request(tmp_path, "dance")
+
+
+def test_a_dead_service_s_socket_is_taken_over(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "control.sock"))
+    with ControlServer(tmp_path, {}):
+        assert request(tmp_path, "ping") == "pong"
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - names are all that matters
