@@ -30,6 +30,8 @@ _FIRST_EVENT = re.compile(rb'\s*(\{\s*"[^"]{1,40}"\s*:)')
 _NEXT_EVENT = re.compile(rb',\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:)')
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]"]', re.DOTALL)
 
+_UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError)
+
 Event = TypeVar("Event")
 """What a codec makes of an event."""
 
@@ -131,7 +133,7 @@ def _members(text: bytes) -> dict[str, Any]:
     for candidate in (text, repaired(text)):
         try:
             value = msgspec.json.decode(candidate)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         return value if isinstance(value, dict) else {}
     base = re.search(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,20})', text)
@@ -150,7 +152,7 @@ def _decode_block(buffer: bytes, mark: bytes, codec: Codec[Event]) -> tuple[list
             body = buffer[:end].rstrip(_BETWEEN)
             try:
                 return codec.block(b"[" + body.lstrip(_BETWEEN) + b"]"), buffer[end:]
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 break
     return None, buffer
 
@@ -185,14 +187,14 @@ def _one(
     if end is not None:
         try:
             return end, [codec.one(buffer[position:end])]
-        except (ValueError, msgspec.MsgspecError):
+        except _UNREADABLE:
             pass
     start_of_next = _NEXT_EVENT.search(buffer, position + 1)
     stop = start_of_next.start() if start_of_next else end
     if stop is not None:
         try:
             event = codec.one(repaired(buffer[position:stop].rstrip(_BETWEEN)))
-        except (ValueError, msgspec.MsgspecError):
+        except _UNREADABLE:
             pass
         else:
             report.repaired += 1

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penrose_ray.capture.recording import Launch, LaunchRows, Recording, assemble, duration_counter
-from penrose_ray.capture.sqlite_file import columns, opened, tables
+from penrose_ray.capture.sqlite_file import columns, opened, tables, whole
 from penrose_ray.capture.tally import Tally
 
 if TYPE_CHECKING:
@@ -77,15 +77,15 @@ def _launches(connection: sqlite3.Connection, table: str, names: list[str], tall
     processes: dict[Any, int] = {}
     for start, end, *rest in connection.execute(f'SELECT {query} FROM "{table}"'):
         count = len(name_columns) or 1
-        ids, numbers = rest[:count], [value if isinstance(value, int) else 0 for value in rest[count:]]
+        ids, numbers = rest[:count], [whole(value) for value in rest[count:]]
         name = next((found for found in (_name(value, strings) for value in ids) if found), "")
         if not name:
             tally.warn("Some kernels have no name in the file.")
         pid, device, context, stream, node, correlation, *sizes = numbers
         yield Launch(
             name=name,
-            start_ns=start if isinstance(start, int) else 0,
-            end_ns=end if isinstance(end, int) else 0,
+            start_ns=whole(start),
+            end_ns=whole(end),
             process=processes.setdefault(pid, len(processes)),
             device=device,
             model=models.get(device, ""),

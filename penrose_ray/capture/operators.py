@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penrose_ray.capture.kineto_events import PlacedEvent, nanoseconds
+from penrose_ray.capture.kineto_events import PlacedEvent, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,14 +41,14 @@ class OperatorIndex:
             if not isinstance(event, PlacedEvent):
                 continue
             if event.cat in _OPERATOR:
-                start, length = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
-                if start is not None and length is not None:
-                    operators.append((self._thread(event), start, start + length))
+                start, end = times(event)
+                if end >= start:
+                    operators.append((self._thread(event), start, end))
                 if event.args is not None:
                     self._external.add((event.args.external_id or event.args.external_id_2021 or 0) & _I63)
             elif event.cat in _RUNTIME and event.args is not None and event.args.correlation:
-                start = nanoseconds(bytes(event.ts))
-                if start is not None:
+                start, end = times(event)
+                if end >= start:
                     calls.append((self._thread(event), start, event.args.correlation & _I63))
         if operators:
             self._operators.append(np.array(operators, dtype=np.int64))

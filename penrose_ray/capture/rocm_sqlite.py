@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from penrose_ray.capture.recording import Launch, LaunchRows, Recording, assemble, duration_counter
-from penrose_ray.capture.sqlite_file import opened, tables
+from penrose_ray.capture.sqlite_file import opened, tables, whole
 from penrose_ray.capture.tally import Tally
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def read_rpd(path: Path) -> Recording:
             api, pid, grid, block, name = calls.get(op, (0, 0, (0, 0, 0), (0, 0, 0), ""))
             rows.add(
                 Launch(
-                    name=name or description or kind,
-                    start_ns=start,
-                    end_ns=end,
+                    name=str(name or description or kind),
+                    start_ns=whole(start),
+                    end_ns=whole(end),
                     process=processes.setdefault(pid, len(processes)),
-                    device=gpu,
-                    stream=queue,
+                    device=whole(gpu),
+                    stream=whole(queue),
                     correlation=api,
                     grid=grid,
                     block=block,
@@ -83,9 +83,9 @@ def _calls(connection: sqlite3.Connection) -> dict[int, _Call]:
         return {}
     found: dict[int, _Call] = {}
     for op, api, pid, *rest in connection.execute(_RPD_CALLS):
-        sizes = [value if isinstance(value, int) else 0 for value in rest[:6]]
+        sizes = [whole(value) for value in rest[:6]]
         grid, block = (sizes[0], sizes[1], sizes[2]), (sizes[3], sizes[4], sizes[5])
-        found[op] = (api, pid or 0, grid, block, rest[6] or "")
+        found[op] = (whole(api), whole(pid), grid, block, str(rest[6] or ""))
     return found
 
 
@@ -102,12 +102,12 @@ def read_compute(path: Path) -> Recording:
         for start, end, gpu, dispatch, name in connection.execute(_COMPUTE_KERNELS):
             rows.add(
                 Launch(
-                    name=name or "",
-                    start_ns=start or 0,
-                    end_ns=end or 0,
-                    device=gpu or 0,
+                    name=str(name or ""),
+                    start_ns=whole(start),
+                    end_ns=whole(end),
+                    device=whole(gpu),
                     model=model,
-                    correlation=(dispatch or 0) + 1,
+                    correlation=whole(dispatch) + 1,
                 )
             )
     tally.warn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -118,7 +119,7 @@ def read_rocprof_json(path: Path) -> Recording:
     try:
         with plain(path) as stream:
             document = msgspec.json.decode(stream.read(), type=_Document)
-    except (msgspec.MsgspecError, UnicodeDecodeError, EOFError, OSError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
         raise TraceError(
             f"{path} is a damaged rocprofv3 file: {error}.", remedy="Run rocprofv3 again with -f json."
         ) from error

@@ -35,7 +35,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
             copy.flush()
             with closing(_connect(copy.name)) as connection:
                 yield connection
-    except (sqlite3.Error, EOFError, OSError, zlib.error) as error:
+    except (sqlite3.Error, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
         raise TraceError(
             f"{path} is a damaged SQLite file: {error}.", remedy="Export it again from the profiler's report."
         ) from error
@@ -51,6 +51,11 @@ def tables(connection: sqlite3.Connection) -> list[str]:
     """Names of tables and views."""
     query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
     return [name for (name,) in connection.execute(query)]
+
+
+def whole(value: object) -> int:
+    """A cell's whole number; 0 for NULL, text, and everything else that is none."""
+    return value if isinstance(value, int) else 0
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:

@@ -279,6 +279,15 @@ def test_what_is_no_trace_is_one_clear_error(content: bytes, reason: str, tmp_pa
     assert found == FileSummary(file=str(path), error=found.error)
 
 
+def test_nesting_without_end_costs_one_event(kernel_event: Kernel, write_kineto: Write) -> None:
+    path = write_kineto([kernel_event(1, "a"), kernel_event(2, "b"), kernel_event(3, "c")])
+    deep = b"[" * 50_000 + b"]" * 50_000
+    path.write_bytes(path.read_bytes().replace(b'"name": "b"', b'"name": "b", "nest": ' + deep))
+    recording = read_recording(path)
+    assert _names(recording) == ["a", "c"]
+    assert recording.tally.damaged == 1
+
+
 def test_missing_file_and_folder_are_one_clear_error(tmp_path: Path) -> None:
     assert "No such file" in summarise(tmp_path / "nothing").error
     assert "Is a directory" in summarise(tmp_path).error

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penrose_ray.capture.formats import read_recording
 from penrose_ray.capture.summary import summarise
@@ -117,6 +119,48 @@ def test_merged_runs_repeat_no_description_as_counter(tmp_path: Path) -> None:
     assert [counter.name for counter in read_recording(path).counters] == ["duration", "TCC_HIT[0]"]
 
 
+ROCPROF_JSON = """{"rocprofiler-sdk-tool": [{"agents": [
+{"id": {"handle": 1}, "product_name": "AMD Instinct"}],
+"kernel_symbols": [{"kernel_id": 1, "kernel_name": "k.kd"}], "buffer_records": {"kernel_dispatch": [
+{"start_timestamp": 10, "end_timestamp": 30, "stream_id": {"handle": 2}, "dispatch_info": {"kernel_id": 1,
+"dispatch_id": 4, "agent_id": {"handle": 1}, "grid_size": {"x": 10, "y": 1, "z": 1},
+"workgroup_size": {"x": 4, "y": 1, "z": 1}}}]}}]}"""
+KERNEL_TRACE = """Agent_Id,Dispatch_Id,Kernel_Name,Start_Timestamp,End_Timestamp
+1,1,"a(int, float)",100,250
+1,2,b,300,310
+"""
+
+
+def test_rocprof_json_counts_groups_and_names_devices(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(ROCPROF_JSON)
+    recording = read_recording(path)
+    assert recording.names == ("k.kd",)
+    assert recording.devices == ("AMD Instinct",)
+    assert recording.batch.grid.tolist() == [[3, 1, 1]]
+    assert recording.batch.counters.tolist() == [[20.0]]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.sampled_from(
+        [ROCPROF_JSON, KERNEL_TRACE, NCU_WIDE.format(metrics=METRICS, unit="us", first=1, second=2)]
+    ),
+    position=st.integers(0, 1 << 20),
+    length=st.integers(0, 12),
+    garbage=st.binary(max_size=8),
+)
+def test_no_damage_of_a_table_raises(
+    tmp_path: Path, text: str, position: int, length: int, garbage: bytes
+) -> None:
+    data = text.encode()
+    position %= len(data)
+    path = tmp_path / "fuzz"
+    path.write_bytes(data[:position] + garbage + data[position + length :])
+    found = summarise(path)
+    assert found.error or found.kernels <= 2
+
+
 def _nsys(path: Path, *statements: str) -> Path:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
@@ -158,6 +202,18 @@ def test_nsys_file_without_a_kernel_table_has_no_kernels(tmp_path: Path) -> None
     found = summarise(_nsys(tmp_path / "r.sqlite", "CREATE TABLE ENUM_CUDA_KERNEL_LAUNCH_TYPE (id INTEGER)"))
     assert (found.kernels, found.error) == (0, "")
     assert "no kernel table" in found.health.warnings[0]
+
+
+@pytest.mark.parametrize("value", ["NULL", "'text'", "x'ff00ff'", "1.5", "-9223372036854775808", "1e300"])
+def test_nsys_cell_of_another_type_costs_the_times_only(tmp_path: Path, value: str) -> None:
+    path = _nsys(
+        tmp_path / "r.sqlite",
+        f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL {_COLUMNS}",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join([value] * 4)}, 5, 2), (1, 2, 0, 7, 6, 2)",
+    )
+    recording = read_recording(path)
+    assert recording.batch.correlation.tolist() == [5, 6]
+    np.testing.assert_equal(recording.batch.counters[:, 0], [np.nan, 1])
 
 
 def test_nsys_prefers_the_demangled_name(tmp_path: Path) -> None:
