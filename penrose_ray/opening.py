@@ -84,6 +84,7 @@ class OpenedSum:
     real_reports: int
     samples: int
     counts: NDArray[np.int64]
+    """128 counts; with noise some may be negative, which keeps their sums unbiased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,9 @@ def _checked(task: Task, batch: BatchId, sealed: SealedSum, plaintext: tuple[int
             remedy="It is discarded; ask the service's operator.",
         )
     slots = unpack(plaintext, task.profile())
-    check_sum(slots, weight=sealed.weight, samples_per_histogram=task.samples_per_histogram)
+    noise = task.noise_offsets()
+    check_sum(slots, weight=sealed.weight, samples_per_histogram=task.samples_per_histogram, noise=noise)
+    counts = slots.bins - noise.bin
     if slots.real_reports < least_real_reports(task):
         raise SumRuleError(
             f"The sum has {slots.real_reports} real reports, {least_real_reports(task)} are needed.",
@@ -158,8 +161,8 @@ def _checked(task: Task, batch: BatchId, sealed: SealedSum, plaintext: tuple[int
         batch=batch,
         reports=sealed.weight,
         real_reports=slots.real_reports,
-        samples=int(slots.bins.sum()),
-        counts=slots.bins,
+        samples=int(counts.sum()),
+        counts=counts,
     )
 
 

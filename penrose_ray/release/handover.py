@@ -6,21 +6,30 @@ import contextlib
 import os
 import tempfile
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from penrose_ray.crypto.accumulate import Accumulator
+from penrose_ray.crypto.accumulate import Accumulators
+from penrose_ray.crypto.packing import pack
 from penrose_ray.errors import GateError, ReleaseFormatError
 from penrose_ray.release.gate import passes
+from penrose_ray.release.merkle import Tree
+from penrose_ray.release.noise import discrete_gaussian, noise_slots
+from penrose_ray.release.sub_batches import bundled
 from penrose_ray.types import BatchId, ClassId, TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from penrose_ray.crypto.blinding import Encryptor
     from penrose_ray.task import Task
+    from penrose_ray.types import ReportId
 
 VERSION = 1
 _CHECKSUM_BYTES = 32
@@ -67,6 +76,11 @@ class PartialSum(Protocol):
         """Share of the class' reports that were kept."""
         ...
 
+    @property
+    def ids(self) -> tuple[ReportId, ...]:
+        """Ids of the reports."""
+        ...
+
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sum that passed the gate."""
@@ -77,6 +91,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     weight: int
     blob: bytes
     id_checksum: bytes
+    ids_root: bytes
+    """Merkle root of the reports' ids in ascending order."""
+    sub_batch: int = 0
+    """Number among the sums of one class and counter set."""
     keep_share: float = 1.0
     """Share of this class' reports that the service kept under load, the others being dropped at random.
 
@@ -93,7 +111,7 @@ class Withheld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All sums of one batch that may be decrypted, ordered by class and counter set."""
+    """All sums of one batch that may be decrypted, ordered by class, counter set and sub-batch."""
 
     task_id: TaskId
     batch: BatchId
@@ -129,94 +147,129 @@ def decode(raw: bytes) -> Handover:
 
 def _fault(handover: Handover) -> str | None:
     entries, withheld = handover.entries, handover.withheld
-    keys = [(each.class_id, each.counter_set) for each in entries]
+    keys = [(each.class_id, each.counter_set, each.sub_batch) for each in entries]
     rules = {
         f"a task id has {_TASK_ID_BYTES} bytes": len(handover.task_id) == _TASK_ID_BYTES,
-        f"class ids have {_CLASS_ID_BYTES} bytes, checksums {_CHECKSUM_BYTES}": all(
-            (len(each.class_id), len(each.id_checksum)) == (_CLASS_ID_BYTES, _CHECKSUM_BYTES)
+        f"class ids have {_CLASS_ID_BYTES} bytes, checksums and roots {_CHECKSUM_BYTES}": all(
+            (len(each.class_id), len(each.id_checksum), len(each.ids_root))
+            == (_CLASS_ID_BYTES, _CHECKSUM_BYTES, _CHECKSUM_BYTES)
             for each in entries
         ),
         "an entry is empty": all(each.weight > 0 and each.counter_set >= 0 and each.blob for each in entries),
         "a keep share is above 0, up to 1": all(0 < each.keep_share <= 1 for each in entries),
-        "entries are out of order": keys == sorted(keys),
+        "entries are out of order": keys == sorted(set(keys)),
         "a count is negative": min(withheld.sums, withheld.reports) >= 0,
     }
     return next((rule for rule, holds in rules.items() if not holds), None)
 
 
-def build(
-    task: Task, parts: Iterable[PartialSum], gpu_model_of: Callable[[ClassId], str], encryptor: Encryptor
-) -> Handover:
-    """Merge the shards' parts per class and counter set, gate each sum, re-randomise what passes.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A hand-over and the ids of the reports in it, ascending."""
 
-    Where one class has more reports than a sum may hold, or parts that were thinned at different rates, it
-    gets several entries; each passes by itself.
+    handover: Handover
+    ids: tuple[ReportId, ...]
+
+
+def build(
+    task: Task,
+    parts: Iterable[PartialSum],
+    gpu_model_of: Callable[[ClassId], str],
+    encryptor: Encryptor,
+    *,
+    sample: Callable[[float], NDArray[np.int64]] = discrete_gaussian,
+) -> Handover:
+    """Merge the shards' parts per class and counter set, gate each sum, add noise, re-randomise what passes.
+
+    Where one class has more reports than a sum may hold, parts that were thinned at different rates, or where
+    the task asks for sub-batches, it gets several entries; each passes by itself.
 
     Raises:
         ValueError: there are no parts, or parts of several batches.
     """
-    grouped: dict[tuple[ClassId, int, float], list[PartialSum]] = defaultdict(list)
+    return make(task, parts, gpu_model_of, encryptor, sample=sample).handover
+
+
+def make(
+    task: Task,
+    parts: Iterable[PartialSum],
+    gpu_model_of: Callable[[ClassId], str],
+    encryptor: Encryptor,
+    *,
+    sample: Callable[[float], NDArray[np.int64]] = discrete_gaussian,
+) -> Made:
+    """Like `build`, with the ids of what passed."""
+    grouped: dict[tuple[ClassId, int], dict[float, list[PartialSum]]] = defaultdict(lambda: defaultdict(list))
     batches = set()
     for part in parts:
-        grouped[part.class_id, part.counter_set, part.keep_share].append(part)
+        grouped[part.class_id, part.counter_set][part.keep_share].append(part)
         batches.add(part.batch)
     if len(batches) != 1:
         raise ValueError(f"a hand-over is of one batch, got parts of {sorted(batches)}")
-    passing: list[list[PartialSum]] = []
+    passing: list[tuple[int, list[PartialSum]]] = []
     withheld: list[int] = []
-    for _, group in sorted(grouped.items(), key=lambda item: item[0]):
-        for bundle in _bundles(group, task.capacity()):
-            try:
-                passes(task, _weight(bundle))
-            except GateError:
-                withheld.append(_weight(bundle))
-            else:
-                passing.append(bundle)
-    return Handover(
+    for _, shares in sorted(grouped.items()):
+        bundles = [one for _, group in sorted(shares.items()) for one in bundled(task, group)]
+        passed = [bundle for bundle in bundles if _passes(task, bundle)]
+        withheld.extend(_weight(bundle) for bundle in bundles if not _passes(task, bundle))
+        passing.extend(enumerate(passed))
+    seal = _Seal(task, gpu_model_of, encryptor, sample)
+    handover = Handover(
         task_id=task.task_id,
         batch=batches.pop(),
-        entries=tuple(_entry(task, bundle, gpu_model_of, encryptor) for bundle in passing),
+        entries=tuple(seal.entry(bundle, number) for number, bundle in passing),
         withheld=Withheld(sums=len(withheld), reports=sum(withheld)),
     )
-
-
-def _entry(
-    task: Task, bundle: list[PartialSum], gpu_model_of: Callable[[ClassId], str], encryptor: Encryptor
-) -> Entry:
-    first = bundle[0]
-    return Entry(
-        class_id=first.class_id,
-        gpu_model=gpu_model_of(first.class_id),
-        counter_set=first.counter_set,
-        weight=_weight(bundle),
-        blob=encryptor.rerandomise(_merged(task, bundle)),
-        id_checksum=_xor(part.id_checksum for part in bundle),
-        keep_share=first.keep_share,
+    return Made(
+        handover, tuple(sorted(each for _, bundle in passing for part in bundle for each in part.ids))
     )
+
+
+def _passes(task: Task, bundle: list[PartialSum]) -> bool:
+    try:
+        passes(task, _weight(bundle))
+    except GateError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Seal:
+    """Makes entries out of bundles that have passed."""
+
+    task: Task
+    gpu_model_of: Callable[[ClassId], str]
+    encryptor: Encryptor
+    sample: Callable[[float], NDArray[np.int64]]
+
+    def entry(self, bundle: list[PartialSum], sub_batch: int) -> Entry:
+        first = bundle[0]
+        ids = sorted(each for part in bundle for each in part.ids)
+        return Entry(
+            class_id=first.class_id,
+            gpu_model=self.gpu_model_of(first.class_id),
+            counter_set=first.counter_set,
+            weight=_weight(bundle),
+            blob=self.encryptor.rerandomise(self._merged(bundle)),
+            id_checksum=_xor(part.id_checksum for part in bundle),
+            ids_root=Tree(ids).root,
+            sub_batch=sub_batch,
+            keep_share=first.keep_share,
+        )
+
+    def _merged(self, parts: list[PartialSum]) -> bytes:
+        task = self.task
+        sums: Accumulators[None] = Accumulators(task.key(), task.profile(), capacity=task.capacity())
+        for part in parts:
+            sums.merge(None, part.blob, part.weight)
+        if task.noise_sigma:
+            noise = noise_slots(task, self.sample)
+            sums.add_noise(None, self.encryptor.encrypt(pack(noise, task.profile())))
+        return sums.to_bytes(None)
 
 
 def _weight(bundle: Iterable[PartialSum]) -> int:
     return sum(part.weight for part in bundle)
-
-
-def _bundles(parts: list[PartialSum], capacity: int) -> list[list[PartialSum]]:
-    """Parts that go into one ciphertext: the largest first, each where it still fits."""
-    bundles: list[list[PartialSum]] = []
-    for part in sorted(parts, key=lambda each: -each.weight):
-        for bundle in bundles:
-            if _weight(bundle) + part.weight <= capacity:
-                bundle.append(part)
-                break
-        else:
-            bundles.append([part])
-    return bundles
-
-
-def _merged(task: Task, parts: list[PartialSum]) -> bytes:
-    accumulator = Accumulator(task.key(), task.profile(), capacity=task.capacity())
-    for part in parts:
-        accumulator.merge(part.blob, part.weight)
-    return accumulator.to_bytes()
 
 
 def _xor(checksums: Iterable[bytes]) -> bytes:

@@ -18,7 +18,7 @@ from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S, Asker
 from penrose_ray.seal import Contribution, Sealer
-from penrose_ray.snippet.minhash import Signature
+from penrose_ray.snippet.minhash import signature
 from penrose_ray.task import sign
 from penrose_ray.types import ReportId
 from penrose_ray.wire import decode, encode
@@ -80,7 +80,8 @@ class World:
 
     def record(self, token: bytes, *, now_s: float = NOW_S) -> bytes:
         counts = np.bincount([3] * 50, minlength=128).astype(np.int64)
-        snippet = Signature.from_bytes(self.task.signature_scheme, bytes(range(200)) * 2)
+        names = [f"kernel_{n}" for n in range(20)]
+        snippet = signature(np.arange(200) % 20, names, scheme_id=self.task.signature_scheme)
         contribution = Contribution(0, counts, real=True)
         return encode(self._sealer.seal(contribution, snippet, now_s=now_s, token=token))
 

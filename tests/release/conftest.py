@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +15,11 @@ from penrose_ray.crypto.packing import Slots, check_sum, pack, unpack
 from penrose_ray.histogram import Axis, Counter, CounterSet
 from penrose_ray.release.issuing import IssuerKeys
 from penrose_ray.task import Task
-from penrose_ray.types import BatchId, ClassId
+from penrose_ray.types import BatchId, ClassId, ReportId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penrose_ray.crypto.keyfile import DesignKeys
 
 SAMPLES = 100
@@ -34,6 +36,7 @@ class Part:
     blob: bytes
     id_checksum: bytes
     keep_share: float = 1.0
+    ids: tuple[ReportId, ...] = ()
 
 
 class Parts:
@@ -50,8 +53,34 @@ class Parts:
         """`low` reports with all samples in bin 3 and `high` with all in bin 90."""
         accumulator = Accumulator(self._task.key(), self._task.profile(), capacity=10**6)
         accumulator.add_many([self._blobs[0]] * low + [self._blobs[1]] * high)
-        checksum = hashlib.sha256(f"{name} {low} {high}".encode()).digest()
-        return Part(class_id(name), counter_set, BatchId(batch), low + high, accumulator.to_bytes(), checksum)
+        ids = tuple(
+            ReportId(hashlib.sha256(f"{name} {counter_set} {batch} {low} {high} {n}".encode()).digest())
+            for n in range(low + high)
+        )
+        return Part(
+            class_id(name),
+            counter_set,
+            BatchId(batch),
+            low + high,
+            accumulator.to_bytes(),
+            checksum(ids),
+            ids=ids,
+        )
+
+    def of_ids(self, class_id: ClassId, batch: BatchId, ids: tuple[ReportId, ...]) -> Part:
+        """A sum of reports with these ids, all samples in bin 3."""
+        blob = self.one("any", len(ids)).blob
+        return Part(class_id, 0, batch, len(ids), blob, checksum(ids), ids=ids)
+
+    def of_blob(self, blob: bytes, weight: int) -> Part:
+        """A sum that is given."""
+        return replace(self.one("a", weight), blob=blob)
+
+    def added(self, blob: bytes, report: bytes) -> bytes:
+        """A sum with one report more."""
+        accumulator = Accumulator(self._task.key(), self._task.profile(), capacity=10**6)
+        accumulator.add_many([blob, report])
+        return accumulator.to_bytes()
 
     def opened(self, blob: bytes, weight: int) -> tuple[int, int]:
         """How many reports have their samples in bins 3 and 90."""
@@ -59,6 +88,14 @@ class Parts:
         slots = unpack(self._keys.paillier.decrypt(blob, profile), profile)
         check_sum(slots, weight=weight, samples_per_histogram=SAMPLES)
         return int(slots.bins[3]) // SAMPLES, int(slots.bins[90]) // SAMPLES
+
+
+def checksum(ids: Iterable[ReportId]) -> bytes:
+    """XOR of the hashes of the ids."""
+    total = 0
+    for each in ids:
+        total ^= int.from_bytes(hashlib.sha256(each).digest(), "big")
+    return total.to_bytes(32, "big")
 
 
 def class_id(name: str) -> ClassId:

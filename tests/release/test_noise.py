@@ -1,0 +1,254 @@
+"""Noise: right distribution, right slots, a budget that no crash loses, and one rule that breaks its
+promise."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pytest
+from scipy import stats
+
+from penrose_ray.crypto.packing import unpack
+from penrose_ray.errors import BudgetError, ConfigError
+from penrose_ray.opening import open_sums
+from penrose_ray.release.adapt import PrivacyFilter, reports_for, tanh_sigma
+from penrose_ray.release.budget import Budget, epsilon
+from penrose_ray.release.handover import build
+from penrose_ray.release.noise import discrete_gaussian, noise_slots, sensitivity
+from penrose_ray.types import BatchId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from release.conftest import Parts
+
+    from penrose_ray.crypto.keyfile import DesignKeys
+    from penrose_ray.task import Task
+
+
+@pytest.fixture
+def noisy(task: Task) -> Task:
+    """5 tokens a day, one report a sum; sigma 1,000 samples."""
+    return msgspec.structs.replace(
+        task, tokens_per_day=5, hostile_clients=0, noise_sigma=1000.0, noise_epsilon=8.0
+    )
+
+
+def test_the_sampler_draws_the_discrete_gaussian() -> None:
+    """Chi-square against exp(-x^2 / 2 sigma^2) / Z of the definition, at a level of one in a million."""
+    pytest.importorskip("opendp")
+    sigma, most = 3.0, 9
+    drawn = np.concatenate([discrete_gaussian(sigma) for _ in range(80)])
+    support = np.arange(-200, 201)
+    mass = np.exp(-(support**2) / (2 * sigma**2))
+    mass /= mass.sum()
+    inside = np.arange(-most, most + 1)
+    counts = np.array([(drawn == x).sum() for x in inside] + [(np.abs(drawn) > most).sum()])
+    expected = np.append(mass[np.isin(support, inside)], mass[np.abs(support) > most].sum()) * drawn.size
+    assert stats.chisquare(counts, expected).pvalue > 1e-6
+
+
+def test_noise_keeps_the_sum_rule_and_no_slot_goes_negative(noisy: Task) -> None:
+    """By hand: B = 12 sigma, U = 12 sigma sqrt(128) = 135,765 (rounded up)."""
+    offsets = noisy.noise_offsets()
+    assert (offsets.bin, offsets.unfilled) == (12_000, 135_765)
+    rng = np.random.default_rng(3)
+    draws = [np.full(128, 12_001), rng.normal(0, 1000, 128).round().astype(np.int64)]
+    slots = noise_slots(noisy, lambda _: draws.pop(0))
+    assert not draws, "a draw beyond the offsets is drawn again"
+    assert slots.bins.sum() + slots.unfilled == 128 * offsets.bin + offsets.unfilled
+    assert slots.bins.min() >= 0
+    assert slots.unfilled >= 0
+    assert slots.real_reports == 0
+
+
+def test_the_sum_is_opened_with_its_noise(noisy: Task, parts: Parts, design_keys: DesignKeys) -> None:
+    noise = np.arange(-64, 64)
+    handover = build(noisy, [parts.one("a", 5)], lambda _: "GPU", parts.encryptor, sample=lambda _: noise)
+    (entry,) = handover.entries
+    slots = unpack(design_keys.paillier.decrypt(entry.blob, noisy.profile()), noisy.profile())
+    assert slots.unfilled == 135_765 + 64
+    (opened,) = open_sums(noisy, handover.batch, handover.entries, design_keys.paillier).sums
+    expected = noise.copy()
+    expected[3] += 500
+    np.testing.assert_array_equal(opened.counts, expected)
+    assert (opened.reports, opened.real_reports) == (5, 5)
+
+
+def test_capacity_leaves_room_for_noise(noisy: Task) -> None:
+    widest = (1 << 47) - 1
+    assert noisy.capacity() == (widest - 2 * 135_765) // 100
+
+
+def test_noise_is_refused_in_narrow_slots_and_without_tokens(task: Task) -> None:
+    compact = msgspec.structs.replace(task, noise_sigma=10.0, slot_profile="compact3072")
+    with pytest.raises(ConfigError, match="too narrow for noise"):
+        compact.check()
+    with pytest.raises(ConfigError, match="noise_delta"):
+        msgspec.structs.replace(task, noise_sigma=10.0, noise_delta=0.0).check()
+    with pytest.raises(ConfigError, match="without tokens"):
+        sensitivity(msgspec.structs.replace(task, noise_sigma=10.0))
+
+
+def brute_force_sensitivity(task: Task, sums: int) -> float:
+    """Largest change over all ways to spread the day's tokens over sums, every sample moved to another
+    bin."""
+    per_sum = task.reports_per_class or task.tokens_per_day
+
+    def best(tokens: int, left: int) -> float:
+        if not left:
+            return 0.0
+        return max(2 * n * n + best(tokens - n, left - 1) for n in range(min(per_sum, tokens) + 1))
+
+    return math.sqrt(best(task.tokens_per_day, sums)) * task.samples_per_histogram
+
+
+@pytest.mark.parametrize(("r", "c"), [(1, 5), (2, 6), (3, 6), (0, 4)])
+def test_sensitivity_is_the_most_that_one_client_can_change(task: Task, r: int, c: int) -> None:
+    changed = msgspec.structs.replace(task, reports_per_class=r, tokens_per_day=c)
+    assert sensitivity(changed) == pytest.approx(brute_force_sensitivity(changed, sums=c))
+
+
+def test_epsilon_is_near_the_exact_value_of_one_gaussian() -> None:
+    """Balle and Wang (2018, theorem 8) give delta exactly; Renyi accounting may be above it, never below."""
+    pytest.importorskip("dp_accounting")
+
+    def delta(eps: float, z: float) -> float:
+        a, b = 0.5 / z - eps * z, -0.5 / z - eps * z
+        return float(stats.norm.cdf(a) - math.exp(eps) * stats.norm.cdf(b))
+
+    claimed = epsilon([2.15], 1e-5)
+    assert delta(claimed, 2.15) <= 1e-5 <= delta(claimed - 0.25, 2.15)
+    assert epsilon([4.3] * 4, 1e-5) == pytest.approx(claimed), "four at half the cost are one"
+
+
+def test_a_batch_is_booked_once_and_the_budget_only_grows(tmp_path: Path, noisy: Task) -> None:
+    budget = Budget(tmp_path / "budget.sqlite")
+    assert budget.spent(noisy) == 0
+    multiplier = 1000 / (math.sqrt(10) * 100)
+    first = budget.spend(noisy, BatchId(1))
+    assert first == budget.spend(noisy, BatchId(1)) == pytest.approx(epsilon([multiplier], 1e-5))
+    second = budget.spend(noisy, BatchId(2))
+    assert first < second <= noisy.noise_epsilon
+    budget.close()
+    again = Budget(tmp_path / "budget.sqlite")
+    assert again.spent(noisy) == second
+    refused = 0
+    for batch in range(3, 30):
+        try:
+            again.spend(noisy, BatchId(batch))
+        except BudgetError as error:
+            assert "its budget is 8" in error.message  # noqa: PT017 - the first batches do pass
+            refused += 1
+    assert 0 < refused < 27
+    assert again.spent(noisy) <= 8
+    assert again.spent(msgspec.structs.replace(noisy, name="another")) == 0
+    again.close()
+
+
+KILLED = """
+import os, sys
+import msgspec
+from pathlib import Path
+from penrose_ray.release.budget import Budget
+from penrose_ray.task import Task
+home = Path(sys.argv[1])
+task = msgspec.msgpack.decode((home / "task").read_bytes()[1:], type=Task)
+Budget(home / "budget.sqlite").spend(task, 7)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_budget_spent_before_a_kill_stays_spent(tmp_path: Path, noisy: Task) -> None:
+    (tmp_path / "task").write_bytes(noisy.encode())
+    died = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False, env=os.environ)
+    assert died.returncode == -9
+    budget = Budget(tmp_path / "budget.sqlite")
+    assert budget.spent(noisy) > 0
+    budget.close()
+
+
+def test_a_filter_stops_before_the_budget_whatever_is_asked(noisy: Task) -> None:
+    ledger = PrivacyFilter(noisy.noise_epsilon, noisy.noise_delta)
+    rng = np.random.default_rng(5)
+    asked = rng.uniform(1.5, 8.0, 60)
+    passed = [z for z in asked if ledger.admits(float(z))]
+    assert 0 < len(passed) < len(asked)
+    assert epsilon(passed, noisy.noise_delta) <= noisy.noise_epsilon
+    left = [z for z in asked if z not in passed]
+    assert epsilon([*passed, max(left)], noisy.noise_delta) > noisy.noise_epsilon
+
+
+def test_waiting_for_reports_bounds_the_error(noisy: Task) -> None:
+    """sigma 1,000 against an average bin of N H / 128 samples: 5 % takes 25,600 reports of 100."""
+    assert reports_for(noisy, 0.05) == 25_600
+
+
+CLIENTS, ROUNDS, CONFIDENCE = 20, 20_000, 1e-4
+EPSILON, DELTA = 2.0, 1e-5
+MULTIPLIER = 2.15  # epsilon([2.15], 1e-5) <= 2 with some room
+
+
+def neighbours() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """20 clients of one sample each in bins of their own; in the other world one has gone to its
+    neighbour's."""
+    one = np.zeros(128)
+    one[:CLIENTS] = 1
+    other = one.copy()
+    other[0], other[1] = 0, 2
+    return one, other
+
+
+def lower_bound(noisy_runs: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:
+    """Largest epsilon that some attack proves, with both error rates bounded by Clopper and Pearson (1934).
+
+    Attacks: how far the output lies along the difference of the two worlds, and how far it lies from the one.
+    Thresholds are fixed before the runs, by which a bound holds for each; the level is shared between them.
+    """
+    one, other = neighbours()
+    direction = (other - one) / np.linalg.norm(other - one)
+    spread = MULTIPLIER * math.sqrt(2)
+    runs = [noisy_runs(world) for world in (one, other)]
+    scores = {
+        "along": ([(each - one) @ direction for each in runs], np.linspace(0, 2, 5) * spread),
+        "away": ([np.linalg.norm(each - one, axis=1) for each in runs], np.linspace(11.5, 13, 5) * spread),
+    }
+    best = 0.0
+    for (first, second), thresholds in scores.values():
+        for threshold in thresholds:
+            hits = [int((score > threshold).sum()) for score in (first, second)]
+            level = CONFIDENCE / 20
+            upper = stats.beta.ppf(1 - level, hits[0] + 1, ROUNDS - hits[0])
+            lower = stats.beta.ppf(level, hits[1], ROUNDS - hits[1] + 1) if hits[1] else 0.0
+            if lower > DELTA:
+                best = max(best, math.log((lower - DELTA) / upper))
+    return best
+
+
+def test_the_fixed_rule_keeps_its_epsilon_under_attack() -> None:
+    rng = np.random.default_rng(7)
+    base = MULTIPLIER * math.sqrt(2)
+    assert epsilon([MULTIPLIER], DELTA) <= EPSILON
+    found = lower_bound(lambda world: world + rng.normal(0, base, (ROUNDS, 128)))
+    assert 0.5 < found < EPSILON, "the attack works, and does not find more than was promised"
+
+
+def test_noise_that_follows_the_data_breaks_its_epsilon() -> None:
+    """sigma = base (1 + tanh((norm - median) / (0.1 median)) / 2): the noise's size gives the world away."""
+    rng = np.random.default_rng(7)
+    base = MULTIPLIER * math.sqrt(2)
+    median = float(np.linalg.norm(neighbours()[0]))
+
+    def runs(world: NDArray[np.float64]) -> NDArray[np.float64]:
+        sigma = tanh_sigma(base, float(np.linalg.norm(world)), median)
+        return world + rng.normal(0, sigma, (ROUNDS, 128))
+
+    assert lower_bound(runs) > EPSILON
