@@ -38,8 +38,6 @@ class SamplingPlan:
         )
         phase = int(rng.integers(len(task.rotation)))
         self._rotation = Rotation(task.rotation, rotation_s=task.rotation_s, clock=clock, phase=phase)
-        self._seq: NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._masks: NDArray[np.bool_] = np.empty((0, len(source.counters)), np.bool_)
 
     def arm(self, next_seq: int) -> None:
         """Plan up to AHEAD launches from `next_seq` on."""
@@ -51,20 +49,10 @@ class SamplingPlan:
             watched[self.columns.get(self._names[name], np.empty(0, np.intp))] = True
         counters = [each for each, chosen in zip(self._source.counters, watched, strict=True) if chosen]
         self._source.arm(fresh.tolist(), counters)
-        self._seq = np.concatenate((self._seq, fresh))
-        self._masks = np.concatenate((self._masks, np.broadcast_to(watched, (len(fresh), len(watched)))))
 
     def select(self, launches: EventBatch) -> EventBatch:
-        """The planned launches among these; counters that were not watched are NaN."""
-        if not len(launches):
-            return launches
-        end = int(np.searchsorted(self._seq, launches.seq[-1], side="right"))
-        planned, masks = self._seq[:end], self._masks[:end]
-        self._seq, self._masks = self._seq[end:], self._masks[end:]
-        place = np.searchsorted(launches.seq, planned)
-        hit = launches.seq[np.minimum(place, len(launches) - 1)] == planned
-        rows = launches.take(place[hit])
-        return rows.replace(counters=np.where(masks[hit], rows.counters, np.nan))
+        """The measured launches among these: sources measure what was armed and nothing else."""
+        return launches.take(np.flatnonzero(np.isfinite(launches.counters).any(axis=1)))
 
 
 def _columns(task: Task, source: EventSource) -> dict[int, NDArray[np.intp]]:

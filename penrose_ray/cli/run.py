@@ -71,7 +71,7 @@ def run(
             handovers = _release(topology, watch)
             with watch.step("open", "the design server decrypts and checks the sums"):
                 opened = topology.open(handovers, out / RELEASE)
-    _report(out, watch)
+    _report(out, watch, memory.peak_mb)
     summary = _summary(watch, memory.peak_mb, counts, handovers, opened)
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
     _print(out, form)
@@ -107,11 +107,12 @@ def _release(topology: Topology, watch: Stopwatch) -> list[Handover]:
     return handovers
 
 
-def _report(out: Path, watch: Stopwatch) -> None:
+def _report(out: Path, watch: Stopwatch, peak_mb: float) -> None:
     from penrose_ray.analyse.report import write_report  # noqa: PLC0415 - 0.6 s of matplotlib
 
+    run = {"seconds": dict(watch.seconds), "peak_pss_mb": round(peak_mb)}
     with watch.step("report", "drawing the report"):
-        write_report(out / RELEASE, out / REPORT)
+        write_report(out / RELEASE, out / REPORT, run=run)
 
 
 def _summary(

@@ -1,0 +1,133 @@
+"""The client of a host: one process that reads the rings of all captured programs. It needs no Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penrose_ray.actors.client import Client
+from penrose_ray.capture.guard import OverheadGuard
+from penrose_ray.errors import ConfigError, KeyPermissionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penrose_ray.actors.client import ClientCounts
+    from penrose_ray.capture.guard import Duty
+    from penrose_ray.capture.source import EventSource
+    from penrose_ray.clock import Clock
+    from penrose_ray.policy import OwnerPolicy
+    from penrose_ray.task import Task
+    from penrose_ray.transport.outbox import Outbox
+
+_PID = "client.pid"
+_IDLE_S = 0.1
+_STOP_S = 20.0
+
+
+class StateDirectory:
+    """Everything that a client keeps on a host: rings, spool, key; for its owner only."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the directory, or check that nobody else can open it.
+
+        Raises:
+            KeyPermissionError: others may enter it.
+        """
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.stat().st_mode & 0o077:
+            raise KeyPermissionError(
+                f"{path} can be opened by others.", remedy=f"Run chmod 700 {path} or choose another --state."
+            )
+        self.path = path
+        self.rings = path / "rings"
+        self.spool = path / "spool.sqlite"
+        self.spool_key = path / "spool.key"
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Be the only client on this directory until `release`.
+
+        Raises:
+            ConfigError: another client runs.
+        """
+        self._lock = os.open(self.path / _PID, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"Another client runs on {self.path}.", remedy="Stop it with penrose client off."
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, str(os.getpid()).encode())
+
+    def release(self) -> None:
+        """Let another client run here."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def switch_off(self) -> bool:
+        """Stop the client that runs here and delete all state; returns whether one ran."""
+        pid = self._running()
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_S
+            while self._running() is not None and time.monotonic() < deadline:
+                time.sleep(_IDLE_S)
+            if self._running() is not None:
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.path)
+        return pid is not None
+
+    def _running(self) -> int | None:
+        """Process that holds the lock, None when nobody does."""
+        with contextlib.suppress(FileNotFoundError):
+            file = os.open(self.path / _PID, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(os.read(file, 20) or b"0") or None
+            finally:
+                os.close(file)
+        return None
+
+
+class HostClient:
+    """Steps a client within its owner's budget of CPU time."""
+
+    def __init__(
+        self, source: EventSource, task: Task, policy: OwnerPolicy, outbox: Outbox, *, clock: Clock
+    ) -> None:
+        self._source = source
+        source.open()
+        self._client = Client(source, task, policy, outbox, clock=clock, rng=np.random.default_rng())
+        self._guard = OverheadGuard(budget_percent=policy.max_overhead_percent, clock=clock)
+
+    def run(
+        self,
+        should_stop: Callable[[], bool],
+        *,
+        wait: Callable[[float], object],
+        on_duty: Callable[[Duty], object],
+    ) -> ClientCounts:
+        """Go on until told to stop or the source has ended; what is due is sent or spooled."""
+        while not should_stop() and not self._source.exhausted:
+            duty = self._guard.decide()
+            on_duty(duty)
+            started_ns = time.process_time_ns()
+            taken = self._client.step() if duty.on else 0
+            self._guard.spend(time.process_time_ns() - started_ns)
+            if not taken:
+                wait(_IDLE_S)
+        self._client.finish()
+        self._source.close()
+        return self._client.counts

@@ -1,0 +1,195 @@
+"""`penrose client`: the daemon of a GPU's host, and switching it off."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import threading
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penrose_ray.cli.output import say
+from penrose_ray.errors import ConfigError, PolicyError
+from penrose_ray.task import Task, verify
+
+if TYPE_CHECKING:
+    from penrose_ray.actors.daemon import StateDirectory
+    from penrose_ray.capture.guard import Duty
+    from penrose_ray.capture.source import EventSource
+    from penrose_ray.policy import OwnerPolicy
+    from penrose_ray.transport.outbox import Outbox
+
+app = typer.Typer(no_args_is_help=True, help="Run the client of this host, or switch it off.")
+_DEFAULT_STATE = Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "penrose"
+StateOption = Annotated[Path, typer.Option("--state", help="Where rings, spool and key lie.")]
+
+
+class SourceName(StrEnum):
+    """What a client watches."""
+
+    OPENCL = "opencl"
+    CUDA = "cuda"
+    TRACE = "trace"
+
+
+SourceOption = Annotated[SourceName, typer.Option("--source", help="What the client watches.")]
+
+
+@app.command("run")
+def run(
+    task_file: Annotated[Path, typer.Argument(metavar="TASK", help="The signed task.")],
+    gateway: Annotated[str, typer.Option("--gateway", help="Address of the service, http://HOST:PORT.")],
+    policy_file: Annotated[Path, typer.Option("--policy", help="The owner's policy.toml.")],
+    signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
+    source: SourceOption = SourceName.OPENCL,
+    trace: Annotated[Path | None, typer.Option("--trace", help="For --source trace: the file.")] = None,
+    state: StateOption = _DEFAULT_STATE,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent instead.")] = False,
+) -> None:
+    """Watch this host's GPU programs for a task and send sealed reports until SIGTERM or Ctrl-C.
+
+    Example: penrose client run fleet.task --gateway http://10.0.0.7:8443 --policy policy.toml
+
+    Programs are captured when they are started with the variables that `penrose client env` prints.
+    """
+    from penrose_ray.actors.daemon import HostClient, StateDirectory  # noqa: PLC0415 - numpy and capture
+    from penrose_ray.clock import SystemClock  # noqa: PLC0415
+
+    task = _task(task_file, signer)
+    policy = _policy(policy_file)
+    policy.check(task)
+    directory = StateDirectory(state)
+    directory.lock()
+    with contextlib.ExitStack() as stack:
+        stack.callback(directory.release)
+        ending = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ending.set())
+        outbox = _outbox(task, gateway, directory, stack, dry_run=dry_run)
+        client = HostClient(_source(source, trace, directory), task, policy, outbox, clock=SystemClock())
+        say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
+        duties = _Duties()
+        counts = client.run(ending.is_set, wait=ending.wait, on_duty=duties.note)
+        say(duties.last if dry_run else f"{duties.last}\n{len(outbox)} reports wait in the spool")
+    say(json.dumps(asdict(counts)))
+
+
+@app.command("env")
+def env(state: StateOption = _DEFAULT_STATE, source: SourceOption = SourceName.OPENCL) -> None:
+    """Print the variables under which a program's launches reach the client of this host.
+
+    Example: env $(penrose client env) python train.py
+    """
+    from penrose_ray.actors.daemon import StateDirectory  # noqa: PLC0415
+
+    directory = StateDirectory(state)
+    if source is SourceName.CUDA:
+        from penrose_ray.capture.injection import cuda_environment as environment  # noqa: PLC0415
+    elif source is SourceName.OPENCL:
+        from penrose_ray.capture.preload import opencl_environment as environment  # noqa: PLC0415
+    else:
+        raise ConfigError("A trace needs no variables.", remedy="Use --source opencl or cuda.")
+    for name, value in environment(directory.rings, {}).items():
+        typer.echo(f"{name}={shlex.quote(value)}")
+
+
+@app.command("off")
+def off(state: StateOption = _DEFAULT_STATE) -> None:
+    """Stop the client of this host and delete rings, spool and key.
+
+    Example: penrose client off
+    """
+    from penrose_ray.actors.daemon import StateDirectory  # noqa: PLC0415
+
+    if not state.exists():
+        say(f"nothing to switch off: there is no {state}")
+        return
+    ran = StateDirectory(state).switch_off()
+    say(f"{'stopped' if ran else 'no client ran'}; {state} deleted")
+
+
+class _Duties:
+    """Says when the overhead guard switches capture off or on."""
+
+    def __init__(self) -> None:
+        self._on = True
+        self.last = ""
+
+    def note(self, duty: Duty) -> None:
+        self.last = f"overhead: {duty.reason}"
+        if duty.on != self._on:
+            self._on = duty.on
+            say(f"capture {'on' if duty.on else 'off'}: {duty.reason}")
+
+
+def _task(path: Path, signer: str) -> Task:
+    try:
+        pinned = bytes.fromhex(signer) if signer else None
+    except ValueError as error:
+        raise ConfigError(
+            f"--signer {signer!r} is not hexadecimal.", remedy="Copy it from penrose keys show."
+        ) from error
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
+    return verify(raw, trusted_signer=pinned)
+
+
+def _policy(path: Path) -> OwnerPolicy:
+    from penrose_ray.policy import load_policy  # noqa: PLC0415
+
+    if not path.exists():
+        raise PolicyError(
+            f"There is no policy {path}.", remedy="The owner writes one; see configs/policy.toml."
+        )
+    return load_policy(path)
+
+
+def _source(name: SourceName, trace: Path | None, directory: StateDirectory) -> EventSource:
+    if name is SourceName.TRACE:
+        from penrose_ray.capture.replay import ReplaySource  # noqa: PLC0415
+
+        if trace is None:
+            raise ConfigError("--source trace needs --trace FILE.", remedy="Name the file.")
+        return ReplaySource(trace)
+    if name is SourceName.CUDA:
+        from penrose_ray.capture.injection import cuda_ring_source  # noqa: PLC0415
+
+        return cuda_ring_source(directory.rings)
+    from penrose_ray.capture.preload import opencl_ring_source  # noqa: PLC0415
+
+    return opencl_ring_source(directory.rings)
+
+
+def _outbox(
+    task: Task, gateway: str, directory: StateDirectory, stack: contextlib.ExitStack, *, dry_run: bool
+) -> Outbox:
+    from penrose_ray.clock import SystemClock  # noqa: PLC0415
+    from penrose_ray.transport.direct import DirectUploader  # noqa: PLC0415
+    from penrose_ray.transport.http import HttpUploader  # noqa: PLC0415
+    from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
+    from penrose_ray.transport.spool import Spool, spool_key  # noqa: PLC0415
+
+    if dry_run:
+        return Outbox(DirectUploader(_show), SystemClock())
+    spool = stack.enter_context(Spool(directory.spool, spool_key(directory.spool_key)))
+    return Outbox(HttpUploader(gateway, task.task_id), SystemClock(), queue=spool)
+
+
+def _show(record: bytes) -> None:
+    """A report field by field, as JSON on one line; `record` holds exactly the bytes that would be sent."""
+    from penrose_ray.wire import decode  # noqa: PLC0415
+
+    report = decode(record)
+    fields = {name: getattr(report, name) for name in report.__struct_fields__}
+    plain = {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
+    typer.echo(json.dumps({**plain, "record": record.hex()}))

@@ -1,0 +1,205 @@
+"""`penrose client`: the daemon of a host, what it sends, and switching it off."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+from e2e import fleet
+
+from penrose_ray.capture.opencl_device import opencl_counters, pick_device, vendor_of
+from penrose_ray.crypto.packing import unpack
+from penrose_ray.task import verify
+from penrose_ray.wire import RECORD_BYTES, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penrose_ray.crypto.keyfile import DesignKeys
+
+    Call = Callable[..., tuple[int, str, str]]
+
+PROGRAM = """
+from penrose_ray.actors.programs import stencil
+stencil.run(lambda: False, max_steps=400)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, design_keys: DesignKeys) -> Path:
+    """A trace, a task for its counters and an owner's policy."""
+    fleet.write_trace(tmp_path / "trace.json.gz", seed=3, rounds=2)
+    counters = fleet.counters_of(tmp_path / "trace.json.gz")
+    (tmp_path / "kineto.task").write_bytes(fleet.signed_task(design_keys, counters).encode())
+    (tmp_path / "policy.toml").write_text(
+        "allow_demo = true\nleast_sampling_interval = 1\nleast_contributors = 1\nmax_overhead_percent = 100\n"
+    )
+    return tmp_path
+
+
+def arguments(home: Path, gateway: str, *more: object) -> list[object]:
+    return [
+        "client", "run", home / "kineto.task", "--gateway", gateway, "--policy", home / "policy.toml",
+        "--source", "trace", "--trace", home / "trace.json.gz", "--state", home / "state", *more,
+    ]  # fmt: skip
+
+
+class Taker(BaseHTTPRequestHandler):
+    """A gateway that keeps what it gets."""
+
+    taken: ClassVar[list[bytes]] = []
+    headers_seen: ClassVar[list[dict[str, str]]] = []
+
+    def do_POST(self) -> None:
+        self.taken.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.headers_seen.append(dict(self.headers))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def gateway() -> Iterator[str]:
+    Taker.taken, Taker.headers_seen = [], []
+    with HTTPServer(("127.0.0.1", 0), Taker) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_dry_run_prints_exactly_what_would_be_sent_and_sends_nothing(
+    call: Call, home: Path, gateway: str, design_keys: DesignKeys
+) -> None:
+    code, out, err = call(*arguments(home, gateway, "--dry-run"))
+    assert code == 0, err
+    assert Taker.taken == []
+    task = verify((home / "kineto.task").read_bytes())
+    shown = [json.loads(line) for line in out.splitlines()]
+    assert len(shown) >= 8
+    samples = 0
+    for each in shown:
+        record = bytes.fromhex(each["record"])
+        report = decode(record)
+        assert len(record) == RECORD_BYTES
+        assert each["blob"] == report.blob.hex()
+        assert each["gpu_model"] == "Test GPU"
+        slots = unpack(design_keys.paillier.decrypt(report.blob, task.profile()), task.profile())
+        samples += int(slots.bins.sum())
+    assert samples == pytest.approx(8 * fleet.SNIPPET / task.sampling_interval, rel=0.2)
+
+
+def test_reports_arrive_and_nothing_in_the_request_tells_clients_apart(
+    call: Call, home: Path, gateway: str
+) -> None:
+    code, _, err = call(*arguments(home, gateway))
+    assert code == 0, err
+    assert {len(body) for body in Taker.taken} == {RECORD_BYTES}
+    assert "0 reports wait in the spool" in err
+    names = {name.lower() for seen in Taker.headers_seen for name in seen}
+    assert names <= {"host", "accept-encoding", "content-type", "content-length"}
+
+
+def test_without_a_gateway_reports_wait_on_disk_for_the_next_start(
+    call: Call, home: Path, gateway: str
+) -> None:
+    code, _, err = call(*arguments(home, "http://127.0.0.1:9"))
+    assert code == 0, err
+    waiting = int(err.split(" reports wait")[0].split()[-1])
+    assert waiting >= 8
+
+    code, _, err = call(*arguments(home, gateway))
+    assert code == 0, err
+    assert len(Taker.taken) >= waiting + 8
+    assert "0 reports wait in the spool" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("policy", 14),
+        ("no policy", 14),
+        ("task", 13),
+        ("signer", 13),
+        ("trace", 20),
+        ("open state", 31),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_captured(
+    call: Call, home: Path, gateway: str, change: str, code: int
+) -> None:
+    more: list[object] = []
+    if change == "policy":
+        (home / "policy.toml").write_text("")
+    elif change == "no policy":
+        (home / "policy.toml").unlink()
+    elif change == "task":
+        (home / "kineto.task").write_bytes(b"no task")
+    elif change == "signer":
+        more = ["--signer", "ab" * 32]
+    elif change == "trace":
+        (home / "trace.json.gz").write_bytes(b"no trace")
+    elif change == "open state":
+        (home / "state").mkdir(mode=0o755)
+    ended, _, err = call(*arguments(home, gateway, *more))
+    assert ended == code, err
+    assert "remedy: " in err
+    assert Taker.taken == []
+
+
+def test_off_stops_the_client_and_leaves_nothing(
+    call: Call, home: Path, gateway: str, design_keys: DesignKeys
+) -> None:
+    pytest.importorskip("pyopencl", reason="the client of OpenCL programs needs pyopencl")
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        pytest.skip("the preloaded library needs a C compiler")
+    options = [*map(str, arguments(home, gateway))]
+    options[options.index("trace")] = "opencl"
+    place = options.index("--trace")
+    del options[place : place + 2]
+    counters = opencl_counters(vendor_of(pick_device()))
+    (home / "kineto.task").write_bytes(fleet.signed_task(design_keys, counters).encode())
+    with subprocess.Popen(
+        [sys.executable, "-m", "penrose_ray.cli.app", *options], stderr=subprocess.PIPE, text=True
+    ) as daemon:
+        assert daemon.stderr is not None
+        assert "watching opencl" in daemon.stderr.readline()
+        assert call(*options)[0] == 10, "a second client on the same state"
+        code, out, err = call("client", "env", "--state", home / "state")
+        assert code == 0, err
+        variables = dict(line.split("=", 1) for line in out.splitlines())
+        environment = {**os.environ, **{name: shlex.split(value)[0] for name, value in variables.items()}}
+        subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True)
+        while not Taker.taken and daemon.poll() is None:
+            threading.Event().wait(0.05)
+        code, _, err = call("client", "off", "--state", home / "state")
+        assert (code, daemon.wait(timeout=30)) == (0, 0), err
+        counts = json.loads(daemon.stderr.read().splitlines()[-1])
+    assert not (home / "state").exists()
+    assert counts["launches"] > 1000
+    assert counts["reports"] > 0
+    assert call("client", "off", "--state", home / "state")[0] == 0, "twice is once"
+
+
+def test_sigterm_ends_a_client_whole(home: Path, gateway: str) -> None:
+    options = [sys.executable, "-m", "penrose_ray.cli.app", *map(str, arguments(home, gateway))]
+    with subprocess.Popen(options, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        daemon.stderr.readline()
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(timeout=30) == 0
+    assert {len(body) for body in Taker.taken} <= {RECORD_BYTES}
