@@ -185,12 +185,18 @@ class Fill:
         uniform = (bits >> np.uint64(11)).astype(np.float64) / 2**53
         late = -np.log1p(-uniform) / np.maximum(opened.samples, 1)
         late[~due] = np.inf
-        order = np.lexsort((late, opened.client))
-        owner = opened.client[order]
-        rank = np.arange(len(order)) - np.searchsorted(owner, owner)
-        chosen = np.zeros(len(order), np.bool_)
-        chosen[order] = rank < most
-        return chosen
+        if len(late) == 0:
+            return due
+        # a row a client: the `most` smallest of it are chosen
+        owner = opened.client - opened.client[0]
+        begins = np.searchsorted(owner, np.arange(int(owner[-1]) + 2))
+        place = np.arange(len(owner)) - begins[owner]
+        table = np.full((int(owner[-1]) + 1, int(np.diff(begins).max())), np.inf)
+        if table.shape[1] <= most:
+            return due
+        table[owner, place] = late
+        last = np.partition(table, most - 1, axis=1)[:, most - 1]
+        return np.asarray(due & (late <= last[owner]), np.bool_)
 
 
 class _Total:

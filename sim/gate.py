@@ -102,7 +102,7 @@ def release_of(
 
 def gate_outlook(
     settings: SimulationSettings,
-    changes: Iterable[Mapping[str, object]] = ({},),
+    changes: Iterable[Mapping[str, float]] = ({},),
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """The first batch of a fleet at the gate, for the settings as they are and with each change.
@@ -143,7 +143,7 @@ def _first_batch(settings: SimulationSettings, apps: int, mix: str) -> tuple[Sen
     return outcome.batches[0], outcome.curve.by_app
 
 
-def _changed(settings: SimulationSettings, change: Mapping[str, object]) -> SimulationSettings:
+def _changed(settings: SimulationSettings, change: Mapping[str, float]) -> SimulationSettings:
     tree = settings.model_dump()
     for name, value in change.items():
         home = {"clients": "fleet", "load": "fleet", "dwell_s": "fleet", "counter_groups": "sampling"}
@@ -151,12 +151,12 @@ def _changed(settings: SimulationSettings, change: Mapping[str, object]) -> Simu
     return SimulationSettings.model_validate(tree)
 
 
-def _row(apps: int, mix: str, change: Mapping[str, object], release: Release) -> dict[str, object]:
+def _row(apps: int, mix: str, change: Mapping[str, float], release: Release) -> dict[str, object]:
     fewest, median, most = release.contributors
     return {
         "apps": apps,
         "mix": mix,
-        "change": ", ".join(f"{name} = {value}" for name, value in change.items()) or "as configured",
+        "change": ", ".join(f"{name} {value:g}" for name, value in change.items()) or "as configured",
         "pairs": release.pairs,
         "needed": release.needed,
         "passed": release.passed_share,

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from penrose_ray import __version__
-from penrose_ray.cli import classify, client, inspect, issuer, keys, linkability, run, service, task
+from penrose_ray.cli import classify, client, inspect, issuer, keys, linkability, plan, run, service, simulate, task
 from penrose_ray.cli.output import say
 from penrose_ray.errors import PenroseError
 
@@ -27,6 +27,8 @@ app.command("status")(service.status)
 app.command("down")(service.down)
 app.command("inspect")(inspect.inspect)
 app.command("classify")(classify.classify)
+app.command("simulate")(simulate.simulate)
+app.command("plan")(plan.plan)
 app.command("linkability")(linkability.linkability)
 app.add_typer(issuer.app, name="issuer")
 app.add_typer(client.app, name="client")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penrose_ray.sim.settings import SimulationSettings
 
 _TABLE = ("apps", "mix", "hours", "expected_hours", "published_hours", "ratio")
+_GATE = ("mix", "change", "needed", "median_clients", "passed", "time_passed", "samples_released", "dropped")
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _CURVE_COLUMNS = 60
 
@@ -79,6 +80,8 @@ def _print(
         print(json.dumps(result, indent=2))
         return
     columns = _TABLE if curves is not None else tuple(str(name) for name in table.columns)
+    if settings.experiment == "gate" and form is Format.TABLE:
+        columns = _GATE
     print_rows(rows, columns, form, f"{settings.experiment}: {settings.target:.1%} of {settings.definition}")
     if curves is not None and form is Format.TABLE:
         _print_curves(curves)
