@@ -36,7 +36,7 @@ _SAME_PROGRAM = {
 _COLUMNS = {"device": 2, "stream": 3, "name_id": 4}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recorded:
     """Launches of one run on one device."""
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from benchmarks.recognition.data import Window, lossy, same_code
-from penrose_ray.snippet.minhash import of_hashes, similarities
+from benchmarks.recognition.data import Recorded, Window, lossy, same_code
+from penrose_ray.snippet.cutter import SnippetCutter
+from penrose_ray.snippet.index import SnippetIndex
+from penrose_ray.snippet.minhash import Signature, of_hashes, similarities
 from penrose_ray.snippet.names import NameHashes
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penrose_ray.snippet.minhash import Scheme
+    from penrose_ray.snippet.cutter import Snippet
+    from penrose_ray.snippet.names import NamePolicy
+    from penrose_ray.snippet.scheme import Scheme
 
 TAU = 0.85
 _Z = 1.959964
@@ -52,6 +56,7 @@ class Share:
 
     def __str__(self) -> str:
         low, high = self.interval
+        low = max(low, 0.0)
         return f"{self.percent:.1f} % ({low:.1f} to {high:.1f}, n = {self.n})"
 
 
@@ -72,7 +77,7 @@ class Hasher:
     """Name hashes of runs, each table hashed once."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[int, object], NDArray[np.uint64]] = {}
+        self._tables: dict[tuple[Recorded, NamePolicy], NDArray[np.uint64]] = {}
 
     def signatures(self, windows: Sequence[Window], scheme: Scheme) -> NDArray[np.uint32]:
         """Values of each window's signature, shape (windows, values)."""
@@ -84,7 +89,7 @@ class Hasher:
 
     def table(self, window: Window, scheme: Scheme) -> NDArray[np.uint64]:
         """Name hashes of a window's run."""
-        key = (id(window.run), scheme.names)
+        key = (window.run, scheme.names)
         if key not in self._tables:
             self._tables[key] = NameHashes(scheme.names).of(window.run.names)
         return self._tables[key]
@@ -152,3 +157,66 @@ def kept_in_reruns(hasher: Hasher, windows: Sequence[Window], scheme: Scheme) ->
     apps = np.array([window.run.app for window in first])
     kept = sum(bool((similar[row][apps == window.run.app] > TAU).any()) for row, window in enumerate(again))
     return Share(kept, len(again))
+
+
+def classes_per_application(hasher: Hasher, windows: Sequence[Window], scheme: Scheme) -> float:
+    """Classes that an index makes of each application's windows by itself, mean over applications."""
+    apps = dict.fromkeys(window.run.app for window in windows)
+    made = 0
+    for app in apps:
+        index: SnippetIndex[int] = SnippetIndex(scheme.id, TAU)
+        for window in windows:
+            if window.run.app == app:
+                shown = Signature(scheme.id, hasher.values(window, scheme))
+                if index.find(shown) is None:
+                    index.add(len(index), shown)
+        made += len(index)
+    return made / len(apps)
+
+
+def interleaved(hasher: Hasher, windows: Sequence[Window], scheme: Scheme, pairs: int) -> Share:
+    """Snippets of two processes that share a GPU, their launches in random order, found in their own class.
+
+    The classes come from other windows of the same runs, recorded alone.
+    """
+    rng = np.random.default_rng(11)
+    per_run: dict[str, list[Window]] = {}
+    for window in windows:
+        per_run.setdefault(window.run.name, []).append(window)
+    index: SnippetIndex[str] = SnippetIndex(scheme.id, TAU)
+    for name, own in per_run.items():
+        for window in own[1:]:
+            index.add(name, Signature(scheme.id, hasher.values(window, scheme)))
+    names = sorted(name for name, own in per_run.items() if len(own) > 1)
+    right = 0
+    for _ in range(pairs):
+        chosen = [per_run[str(name)][0] for name in rng.choice(names, 2, replace=False)]
+        for window, snippet in zip(chosen, _cut_together(chosen, scheme, rng), strict=True):
+            found = index.find(snippet.signature)
+            right += found is not None and per_run[found[0]][0].run.family == window.run.family
+    return Share(right, 2 * pairs)
+
+
+def _cut_together(chosen: Sequence[Window], scheme: Scheme, rng: np.random.Generator) -> list[Snippet]:
+    names = [name for window in chosen for name in window.run.names]
+    process = rng.permutation(np.repeat(np.arange(len(chosen)), [len(window.ids) for window in chosen]))
+    ids = np.empty(len(process), np.uint32)
+    offset = 0
+    for number, window in enumerate(chosen):
+        ids[process == number] = window.ids + offset
+        offset += len(window.run.names)
+    zeros = np.zeros(len(ids), np.uint32)
+    columns = Columns(np.arange(len(ids)), ids, process, zeros, zeros, zeros.astype(np.bool_))
+    cutter = SnippetCutter(len(chosen[0].ids), scheme)
+    return sorted(cutter.push(columns, names), key=lambda snippet: snippet.process)
+
+
+class Columns(NamedTuple):
+    """Launches for a cutter."""
+
+    seq: NDArray[np.uint64]
+    name_id: NDArray[np.uint32]
+    process: NDArray[np.uint32]
+    device: NDArray[np.uint16]
+    stream: NDArray[np.uint32]
+    gap: NDArray[np.bool_]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _PASSES = 3
 _MOST_LOST = 2
 """Launches in a row that are put back at one place."""
-_RARE = 0.5
+_RARE = 0.2
 """A continuation is in doubt when it occurs at most so often, relative to the usual one ..."""
-_ONCE_AGAINST = 2
-"""... or once, where the usual one occurs so often."""
+_ONCE_AGAINST = 5
+"""... which occurs at least so often."""
 _M = np.uint64(MULTIPLIER)
 
 
@@ -102,7 +102,7 @@ def _explained(
 ) -> tuple[NDArray[np.intp], NDArray[np.uint64], NDArray[np.intp]]:
     """Grams that a loss explains, the name hashes to put back (steps x grams) and how many of them."""
     most = known.count[known.usual]
-    rare = (known.count <= _RARE * most) | ((known.count == 1) & (most >= _ONCE_AGAINST))
+    rare = (known.count <= _RARE * most) & (most >= _ONCE_AGAINST)
     doubtful = np.flatnonzero(rare & (known.usual != np.arange(len(known.usual))))
     put_back = np.zeros((_MOST_LOST, len(doubtful)), np.uint64)
     steps = np.zeros(len(doubtful), np.intp)

@@ -93,7 +93,7 @@ class Signature:
 def similarities(candidates: NDArray[np.uint32], values: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Similarity of each row of `candidates`, shape (n, values), to one signature's values.
 
-    Views of all grams estimate the same similarity with different functions: they are taken together.
+    Further views of all grams estimate one similarity with different functions: they are taken together.
     """
     rows = candidates.reshape(len(candidates), -1, FUNCTIONS)
     wanted = values.reshape(-1, FUNCTIONS)
@@ -160,13 +160,11 @@ def of_hashes(
         raise ConfigError("An empty run of kernels has no signature.", remedy="Pass at least one launch.")
     xp = array_namespace(hashes)
     launches = by_stream(on_host(hashes), None if streams is None else on_host(streams))
-    if of.mended:
-        launches, found = mended(launches, of.gram)
-    else:
-        found = tally(grams(launches, of.gram))
-    rows = _views(found, of, xp)
+    whole, found = mended(launches, of.gram) if of.mended else (launches, tally(grams(launches, of.gram)))
+    plain = found if whole is launches else tally(grams(launches, of.gram))
+    rows = _views(plain, found, of, xp)
     if of.shape:
-        rows.append(_shape(launches, of, salt, xp))
+        rows.append(_shape(whole, of, salt, xp))
     return Signature(of.id, np.concatenate(rows))
 
 
@@ -180,26 +178,27 @@ def on_host(array: Any) -> NDArray[Any]:  # noqa: ANN401 - numpy and cupy share 
     return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
-def _views(found: Tally, of: Scheme, xp: Any) -> list[NDArray[np.uint32]]:  # noqa: ANN401 - a module
-    """Minima of each view, the lowest bit of each value saying whether the view holds all grams.
+def _views(plain: Tally, found: Tally, of: Scheme, xp: Any) -> list[NDArray[np.uint32]]:  # noqa: ANN401 - a module
+    """Minima of each view; the first one is of the launches as they came.
 
-    Views are nested, each a count and more, so grams are hashed once. A view of all grams has functions of
-    its own: nothing would be learned from the same ones again.
+    Views are nested, each a count and more, so grams are hashed once. A further view that holds all grams
+    says so in its lowest bits and has functions of its own: the same ones would tell nothing new.
     """
     least = _least_counts(of.views, found.counts, of.least_grams)
-    steps = sorted(set(least), reverse=True)
+    steps = sorted({*least, 1.0}, reverse=True)
     level = np.searchsorted(-np.array(steps), -found.counts)
-    kept = level < len(steps)
     first = of.families[0]
-    nested = np.minimum.accumulate(minima(found.values[kept], first, xp, level[kept], len(steps)), axis=0)
-    rows = []
-    for family, each in zip(of.families, least, strict=True):
+    nested = np.minimum.accumulate(minima(found.values, first, xp, level, len(steps)), axis=0)
+    if least[0] > 1:
+        rows = [nested[steps.index(least[0])]]
+    else:
+        rows = [nested[-1] if plain is found else minima(plain.values, first, xp)[0]]
+    for family, each in zip(of.families[1:], least[1:], strict=True):
         if each > 1:
             rows.append(nested[steps.index(each)] & ~_WHOLE)
         else:
-            values = nested[-1] if family is first else minima(found.values, family, xp)[0]
-            rows.append(values | _WHOLE)
-    return rows
+            rows.append(minima(found.values, family, xp)[0] | _WHOLE)
+    return [rows[0] & ~_WHOLE, *rows[1:]]
 
 
 def _shape(launches: Launches, of: Scheme, salt: int, xp: Any) -> NDArray[np.uint32]:  # noqa: ANN401 - a module
