@@ -1,0 +1,198 @@
+"""Uploads to a real gateway: directly, and over fresh circuits of a private Tor network on 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from benchmarks.harness import arguments, finish, significant
+from penrose_ray.crypto.keyfile import DesignKeys
+from penrose_ray.crypto.private_key import PrivateKey
+from penrose_ray.errors import TransportError
+from penrose_ray.histogram import Axis, Counter, CounterSet
+from penrose_ray.task import Task
+from penrose_ray.transport.http import HttpUploader
+from penrose_ray.transport.tor.client import OwnTor, onion_uploader
+from penrose_ray.transport.tor.service import OnionService
+from penrose_ray.wire import RECORD_BYTES
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))  # the private network and the gateway are those of the tests
+
+from tor.collection import Collection  # noqa: E402
+from tor.network import TorNetwork, free_ports, missing  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UPLOADS = 40
+PARALLEL = 16
+PARALLEL_UPLOADS = 160
+TRIES = 5
+TIMEOUT_S = 20.0
+
+
+class Scale:
+    """A `Dial` to a service in this process that weighs what it gets."""
+
+    scheme = "http"
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+    def connect(self, _host: str, _port: int, _timeout_s: float) -> socket.socket:
+        """One end of a pair; the other end answers 200 when the body is there."""
+        mine, other = socket.socketpair()
+        threading.Thread(target=self._weigh, args=(other,)).start()
+        return mine
+
+    def _weigh(self, other: socket.socket) -> None:
+        with other:
+            got = b""
+            while len(got) - (got.find(b"\r\n\r\n") + 4) < RECORD_BYTES:
+                got += other.recv(65_536)
+            self.size_bytes = len(got)
+            other.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
+def keys() -> DesignKeys:
+    """The frozen test keys: nothing here depends on their being secret."""
+    frozen = json.loads((ROOT / "tests" / "vectors" / "test_keys.json").read_text())
+    pair = frozen["std3072"]
+    return DesignKeys(
+        PrivateKey(int(pair["p"], 16), int(pair["q"], 16)),
+        Ed25519PrivateKey.from_private_bytes(bytes.fromhex(frozen["signing_seed"])),
+    )
+
+
+def make_task(design_keys: DesignKeys) -> Callable[..., Task]:
+    """A small demo task."""
+    counter = Counter("duration", "ns", "opencl", "any")
+    duration = CounterSet("duration", (counter,), (Axis("log", 100.0, 1e9),))
+    fields = {
+        "name": "benchmark",
+        "demo": True,
+        "public_key": design_keys.paillier.public_key.to_bytes(),
+        "counter_sets": (duration,),
+        "rotation": (("duration",),),
+        "samples_per_histogram": 100,
+        "min_samples": 10,
+        "min_contributors": 2,
+        "tokens_per_day": 0,
+    }
+    return lambda **changed: Task(**{**fields, **changed})  # type: ignore[arg-type]
+
+
+def deliver(send: Callable[[bytes], None], record: bytes) -> tuple[float, int]:
+    """Seconds until acknowledged, repeats included, and the number of repeats."""
+    start = time.perf_counter()
+    for tried in range(TRIES):
+        try:
+            send(record)
+            return time.perf_counter() - start, tried
+        except TransportError:
+            if tried == TRIES - 1:
+                raise
+    raise AssertionError
+
+
+def in_turn(senders: dict[str, Callable[[bytes], None]], collection: Collection) -> dict[str, list[float]]:
+    """Seconds of each upload; the ways take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in senders}
+    for number in range(UPLOADS):
+        for name, send in senders.items():
+            seconds[name].append(deliver(send, collection.seal(number))[0])
+    return seconds
+
+
+def in_parallel(send: Callable[[bytes], None], collection: Collection) -> tuple[float, int]:
+    """Uploads a second through one tor with many in flight, and how many had to be repeated."""
+    records = [collection.seal(number) for number in range(PARALLEL_UPLOADS)]
+    start = time.perf_counter()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        repeats = [tried for _, tried in pool.map(lambda record: deliver(send, record), records)]
+    return PARALLEL_UPLOADS / (time.perf_counter() - start), sum(tried > 0 for tried in repeats)
+
+
+def cpu_s(pid: int | None) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def p90(seconds: list[float]) -> float:
+    """Ninth decile."""
+    return statistics.quantiles(seconds, n=10)[-1]
+
+
+def measure(home: Path) -> dict[str, object]:
+    """Start everything, measure, stop everything."""
+    design_keys = keys()
+    (home / "as").mkdir()
+    collection = Collection(home / "as", make_task(design_keys), design_keys, free_ports(1)[0])
+    network = TorNetwork(home)
+    try:
+        network.start()
+        lines = network.lines()
+        with (
+            OnionService(home / "s", collection.port, lines=lines, start_timeout_s=60) as service,
+            OwnTor(home / "c", lines=lines, start_timeout_s=60) as tor,
+        ):
+            tor.start()
+            return figures(collection, service, tor)
+    finally:
+        collection.close()
+        network.stop()
+
+
+def figures(collection: Collection, service: OnionService, tor: OwnTor) -> dict[str, object]:
+    """All keys of the JSON object."""
+    task_id = collection.task.task_id
+    direct = HttpUploader(f"http://127.0.0.1:{collection.port}", task_id)
+    onion = onion_uploader(service.addresses[0], task_id, tor, timeout_s=TIMEOUT_S)
+    scale = Scale()
+    HttpUploader(f"http://{service.addresses[0]}", task_id, dial=scale).send(collection.seal(0))
+    seconds = in_turn({"direct": direct.send, "tor": onion.send}, collection)
+    before, own_before = cpu_s(tor.process.pid), time.process_time()
+    rate, repeated = in_parallel(onion.send, collection)
+    used = cpu_s(tor.process.pid) - before
+    own = time.process_time() - own_before
+    return {
+        "direct_median_ms": significant(statistics.median(seconds["direct"]) * 1e3),
+        "direct_p90_ms": significant(p90(seconds["direct"]) * 1e3),
+        "tor_median_ms": significant(statistics.median(seconds["tor"]) * 1e3),
+        "tor_p90_ms": significant(p90(seconds["tor"]) * 1e3),
+        "uploads_per_s_per_tor": significant(rate),
+        "cpu_ms_per_upload": significant(used / PARALLEL_UPLOADS * 1e3),
+        "cpu_ms_per_upload_both_ends_python": significant(own / PARALLEL_UPLOADS * 1e3),
+        "repeated_uploads": repeated,
+        "parallel": PARALLEL,
+        "bytes_per_report": scale.size_bytes,
+    }
+
+
+def main() -> None:
+    """The last line is the JSON object."""
+    options = arguments("Uploads, directly and over a private Tor network.")
+    if reason := missing():
+        sys.exit(f"There is no private Tor network without tor: {reason}.")
+    with tempfile.TemporaryDirectory(prefix="penrose-tor-") as home:
+        result = measure(Path(home))
+    if not options.json:
+        for name, value in result.items():
+            print(f"{name:<40} {value}")
+    finish(result)
+
+
+if __name__ == "__main__":
+    main()

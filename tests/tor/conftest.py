@@ -1,0 +1,62 @@
+"""One private Tor network, one onion service and one client's tor for all tests of a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tor.collection import Collection
+from tor.network import TorNetwork, free_ports, missing
+
+from penrose_ray.transport.tor.client import OwnTor
+from penrose_ray.transport.tor.service import OnionService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penrose_ray.crypto.keyfile import DesignKeys
+    from penrose_ray.task import Task
+
+
+@pytest.fixture(scope="session")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
+    if reason := missing():
+        pytest.skip(reason)
+    network = TorNetwork(tmp_path_factory.mktemp("net"))
+    try:
+        network.start()
+        yield network
+    finally:
+        network.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway_port() -> int:
+    """Where each test's gateway listens."""
+    return free_ports(1)[0]
+
+
+@pytest.fixture(scope="session")
+def onion(
+    network: TorNetwork, gateway_port: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OnionService]:
+    home = tmp_path_factory.mktemp("as")
+    with OnionService(home, gateway_port, lines=network.lines(), start_timeout_s=60) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def own_tor(network: TorNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnTor]:
+    with OwnTor(tmp_path_factory.mktemp("cl"), lines=network.lines(), start_timeout_s=60) as tor:
+        tor.start()
+        yield tor
+
+
+@pytest.fixture
+def collection(
+    tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys, gateway_port: int
+) -> Iterator[Collection]:
+    collection = Collection(tmp_path, make_task, design_keys, gateway_port)
+    yield collection
+    collection.close()

@@ -1,0 +1,192 @@
+"""Servers on 127.0.0.1 that transports are tested against."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from penrose_ray.transport.tor.address import onion_host
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ONION = onion_host(bytes(range(32)))
+"""A well-formed address that nobody has the key of."""
+
+
+@dataclass
+class Told:
+    """What a server answers, and what it has got."""
+
+    port: int
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    bodies: list[bytes] = field(default_factory=list)
+    heads: list[dict[str, str]] = field(default_factory=list)
+
+
+@contextmanager
+def http_server(context: ssl.SSLContext | None = None) -> Iterator[Told]:
+    """A gateway that answers what it is told to."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.heads.append(dict(self.headers))
+            told.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(told.status)
+            for name, value in {"Content-Length": str(len(told.body)), **told.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(told.body)
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """A client that is not let in is no news."""
+
+        def finish_request(self, request: object, address: object) -> None:
+            if context is None:
+                super().finish_request(request, address)  # type: ignore[arg-type]
+                return
+            with context.wrap_socket(request, server_side=True) as secured:  # type: ignore[arg-type]
+                super().finish_request(secured, address)  # type: ignore[arg-type]
+
+    server = Server(("127.0.0.1", 0), Handler)
+    told = Told(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@dataclass
+class FakeTor:
+    """A SOCKS port that behaves as tor's, but leads straight to a port of 127.0.0.1."""
+
+    path: Path
+    port: int
+    refusal: int = 0
+    method: int = 2
+    login: int = 0
+    names: list[bytes] = field(default_factory=list)
+    hosts: list[bytes] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list)
+    """Bytes of each stream from the client to the service."""
+
+
+@contextmanager
+def fake_tor(path: Path, port: int) -> Iterator[FakeTor]:
+    """A FakeTor that listens at the Unix socket `path`."""
+    tor = FakeTor(path, port)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    threads: list[threading.Thread] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=_stream, args=(tor, client)))
+            threads[-1].start()
+
+    acceptor = threading.Thread(target=serve)
+    acceptor.start()
+    try:
+        yield tor
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        acceptor.join()
+        for thread in threads:
+            thread.join()
+
+
+def _stream(tor: FakeTor, client: socket.socket) -> None:
+    with client:
+        exact = client.makefile("rb")
+        exact.read(exact.read(2)[1])
+        client.sendall(bytes([5, tor.method]))
+        if tor.method != 2:
+            return
+        tor.names.append(exact.read(exact.read(2)[1]))
+        exact.read(exact.read(1)[0])
+        client.sendall(bytes([1, tor.login]))
+        if tor.login:
+            return
+        exact.read(4)
+        tor.hosts.append(exact.read(exact.read(1)[0]))
+        exact.read(2)
+        client.sendall(bytes([5, tor.refusal, 0, 1]) + bytes(6))
+        if not tor.refusal:
+            _relay(tor, client)
+        exact.close()
+
+
+def _relay(tor: FakeTor, client: socket.socket) -> None:
+    sent = bytearray()
+    with socket.create_connection(("127.0.0.1", tor.port)) as service:
+
+        def back() -> None:
+            while data := service.recv(65_536):
+                client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+
+        returning = threading.Thread(target=back)
+        returning.start()
+        while data := client.recv(65_536):
+            sent.extend(data)
+            service.sendall(data)
+        service.shutdown(socket.SHUT_WR)
+        returning.join()
+    tor.sent.append(bytes(sent))
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A self-signed certificate and its key, as files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=30))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder.mkdir(exist_ok=True)
+    paths = folder / f"{name}.pem", folder / f"{name}.key"
+    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
