@@ -28,7 +28,7 @@ class Shards(Protocol):
         ...
 
     def batches(self) -> list[BatchId]:
-        """Open batches of any shard."""
+        """Batches whose sums any shard has, closed ones included."""
         ...
 
     def close_batch(self, batch: BatchId) -> None:
@@ -58,7 +58,13 @@ class Releaser:
 
     def batches(self) -> list[BatchId]:
         """Batches that hold reports, are not handed over yet and get no more reports."""
-        return [batch for batch in self._shards.batches() if self.desk.due(batch)]
+        released = self.desk.releases
+        task_id = self._task.task_id
+        return [
+            batch
+            for batch in self._shards.batches()
+            if self.desk.due(batch) and released.find(task_id, batch) is None
+        ]
 
     def release(self, batch: BatchId) -> Handover:
         """Close a batch and hand over the sums that pass the gate; raises like `Desk.release`."""

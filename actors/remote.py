@@ -229,7 +229,7 @@ class RemoteShards:
         ask(self._directory.hold.remote(held=held))
 
     def batches(self) -> list[BatchId]:
-        """Open batches of any shard, ascending."""
+        """Batches whose sums any shard has, ascending."""
         counts = ask([shard.batches.remote() for shard in self._shards()])
         return sorted({each.batch for part in counts for each in part})
 

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from penrose_ray.aggregate.archive import Archive
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import SystemClock
 from penrose_ray.task import verify
@@ -23,9 +24,16 @@ if TYPE_CHECKING:
 class Shard:
     """Every call may be repeated: a restarted shard finds in its journal what it had acknowledged."""
 
-    def __init__(self, path: Path, signed_task: bytes) -> None:
+    def __init__(self, path: Path, signed_task: bytes, archive: str = "", disk_mark_bytes: int = 0) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._service = ShardService(path, verify(signed_task), SystemClock(), placed=True)
+        self._service = ShardService(
+            path,
+            verify(signed_task),
+            SystemClock(),
+            placed=True,
+            archive=Archive(archive) if archive else None,
+            disk_mark_bytes=disk_mark_bytes,
+        )
         self._busy_s = 0.0
         self._lock = threading.Lock()
 
@@ -51,8 +59,12 @@ class Shard:
         self._service.upkeep.tick()
 
     def batches(self) -> list[BatchCount]:
-        """Open batches that hold reports."""
-        return self._service.batches()
+        """Batches whose sums are here, closed ones included: a crash may have come before their hand-over."""
+        return [*self._service.batches(), *self._service.closed_batches()]
+
+    def compact(self) -> list[BatchId]:
+        """Move cold batches to the archive; returns them."""
+        return self._service.upkeep.compact()
 
     def sums(self, batch: BatchId) -> list[PartialSum]:
         """This shard's part of a batch."""

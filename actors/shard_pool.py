@@ -24,7 +24,10 @@ _THREADS = 8
 class ShardPool:
     """Names, handles and placement of all shards; the scaler's `Pool`."""
 
-    def __init__(self, home: Path, signed_task: bytes, prefix: str) -> None:
+    def __init__(
+        self, home: Path, signed_task: bytes, prefix: str, *, archive: str = "", disk_mark_bytes: int = 0
+    ) -> None:
+        self._archive, self._disk_mark_bytes = archive, disk_mark_bytes
         self._home = home
         self._signed_task = signed_task
         self._prefix = prefix
@@ -94,6 +97,10 @@ class ShardPool:
         """Let every shard do what is due."""
         ask([handle.tick.remote() for handle in self.working.values()])
 
+    def compact(self) -> int:
+        """Move cold batches of every shard to the archive; returns how many."""
+        return sum(len(batches) for batches in ask([each.compact.remote() for each in self.working.values()]))
+
     def close(self, timeout_s: float) -> None:
         """Close all journals."""
         ask([handle.close.remote() for handle in self.working.values()], timeout_s)
@@ -122,7 +129,9 @@ class ShardPool:
                 max_task_retries=-1,
                 max_concurrency=_THREADS,
             )
-            return actor.remote(self._home / f"{name}.sqlite", self._signed_task)
+            return actor.remote(
+                self._home / f"{name}.sqlite", self._signed_task, self._archive, self._disk_mark_bytes
+            )
 
 
 def _number(name: str) -> int:

@@ -111,7 +111,13 @@ class Topology:
         self.matcher = _actor(Matcher, name=f"{prefix} matcher", **_FOR_EVER).remote(
             home / "classes.sqlite", self.signed_task
         )
-        self.pool = ShardPool(home, self.signed_task, prefix)
+        self.pool = ShardPool(
+            home,
+            self.signed_task,
+            prefix,
+            archive=settings.service.archive,
+            disk_mark_bytes=settings.service.disk_mark_bytes,
+        )
         names = self.pool.start(settings.service.shards, timeout_s)
         self.directory = _actor(
             DirectoryActor, name=f"{prefix} directory", max_concurrency=4, **_FOR_EVER

@@ -42,6 +42,10 @@ class ServiceSettings(Section):
     state_dir: Path
     """Journals of the matcher, the shards and the ledger."""
     most_reports_per_request: int = Field(default=1000, ge=1)
+    disk_mark_bytes: int = Field(default=256 * 2**20, ge=0)
+    """With less free on the journals' disk, new reports are asked to come back later."""
+    archive: str = ""
+    """Where `penrose compact` puts cold sums: a path or s3://bucket/folder; empty keeps all in the journals."""
     start_timeout_s: float = Field(default=120.0, gt=0)
     ray_address: str = ""
     """Address of a running Ray cluster; empty starts a local one that ends with the service."""

@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("up")(service.up)
 app.command("status")(service.status)
+app.command("compact")(service.compact)
 app.command("down")(service.down)
 app.command("inspect")(inspect.inspect)
 app.command("classify")(classify.classify)

@@ -43,7 +43,7 @@ def up(
             ending.set()
             return "stopping"
 
-        commands = {"status": topology.status, "down": stop}
+        commands = {"status": topology.status, "compact": topology.pool.compact, "down": stop}
         with ControlServer(settings.service.state_dir, commands):
             topology.start_clients()
             say(f"task {topology.task.task_id.hex()}\nreports are taken at {topology.url}")
@@ -77,6 +77,15 @@ def status(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:
     print_rows(found["shards"], _SHARD_COLUMNS, form, title)
     for each in found["decisions"]:
         say(f"{each['delta']:+d} shards: {each['reason']}")
+
+
+def compact(config: ConfigArgument) -> None:
+    """Let the service that runs here move its cold sums to service.archive.
+
+    Example: penrose compact configs/fleet.toml
+    """
+    settings, _ = load_settings(config)
+    say(f"{request(settings.service.state_dir, 'compact')} batches moved")
 
 
 def down(config: ConfigArgument) -> None:

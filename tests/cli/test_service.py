@@ -119,6 +119,7 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert fetch_task(service.url, TaskId(bytes.fromhex(str(found["task_id"]))))
     assert "shard-0" in call("status", config)[1]
     assert call("up", config)[0] == 15, "a second service in the same place"
+    assert call("compact", config)[2] == "0 batches moved\n", "nothing is cold yet"
 
     processes = family(service.process.pid)
     code, _, err = call("down", config)
