@@ -5,14 +5,20 @@ It runs in a process of its own and is the only one that reads the key file.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
+from penrose_ray.crypto.threshold import Partial
 from penrose_ray.draft import task_from
-from penrose_ray.errors import ReleaseFormatError
+from penrose_ray.errors import ReleaseFormatError, ShareError
 from penrose_ray.opening import Opening, open_sums, write_parquet
+from penrose_ray.release.approval import context_of
 from penrose_ray.release.handover import decode
 from penrose_ray.task import sign
 
@@ -20,7 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penrose_ray.crypto.key_share import KeyShare
+    from penrose_ray.crypto.packing import SlotProfile
+    from penrose_ray.release.handover import Handover
     from penrose_ray.settings import DesignServerSettings, TomlFile
+
+
+DISCARDED = "discarded.jsonl"
+"""Sums that were opened and not kept, beside the releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,54 @@ class OpenedFile:
     reports: int
     real_reports: int
     discarded: tuple[str, ...]
+
+
+class SharedDecryptor:
+    """Opens one hand-over with this party's share and the partial decryptions of others.
+
+    Args:
+        share: this party's.
+        handover: what is opened; proofs are bound to it.
+        partials: what each other party answered, entry by entry.
+
+    Raises:
+        ShareError: an answer is not one partial decryption for each entry.
+    """
+
+    def __init__(self, share: KeyShare, handover: Handover, partials: Sequence[bytes]) -> None:
+        self._share = share
+        self._handover = handover
+        self._partials = [_partials(raw, len(handover.entries)) for raw in partials]
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the split key."""
+        return self._share.key.public_key.fingerprint
+
+    def decrypt_many(self, blobs: Sequence[bytes], profile: SlotProfile) -> list[tuple[int, ...]]:
+        """Plaintexts of the hand-over's entries, in their order.
+
+        Raises:
+            ShareError: too few right partial decryptions; a wrong party is named.
+        """
+        digest = hashlib.sha256(self._handover.encode()).digest()
+        plaintexts = []
+        for at, (blob, entry) in enumerate(zip(blobs, self._handover.entries, strict=True)):
+            context = context_of(digest, entry)
+            own = self._share.decrypt(blob, profile, context=context)
+            parts = [own, *(each[at] for each in self._partials)]
+            plaintexts.append(self._share.key.combine(blob, profile, parts, context=context))
+        return plaintexts
+
+
+def _partials(raw: bytes, count: int) -> list[Partial]:
+    try:
+        found = msgspec.msgpack.decode(raw, type=list[Partial])
+    except msgspec.MsgspecError as error:
+        raise ShareError(f"This is no gatekeeper's answer: {error}.", remedy="Ask it again.") from error
+    if len(found) != count:
+        raise ShareError(f"The gatekeeper answered for {len(found)} of {count} sums.", remedy="Ask it again.")
+    return found
 
 
 class DesignServer:
@@ -58,6 +119,7 @@ class DesignServer:
         name = "-".join(str(opening.batch) for opening in openings) or "empty"
         target = path or self._releases_dir / f"{self._task.task_id.hex()[:16]}-{name}.parquet"
         write_parquet(openings, target)
+        self._book(openings)
         sums = [each for opening in openings for each in opening.sums]
         return OpenedFile(
             path=target,
@@ -70,6 +132,24 @@ class DesignServer:
                 for each in opening.discarded
             ),
         )
+
+    def _book(self, openings: Sequence[Opening]) -> None:
+        """Keep a line for each sum that was discarded: which and why, nothing of its content."""
+        lines = [
+            {
+                "batch": opening.batch,
+                "class_id": each.class_id.hex(),
+                "counter_set": each.counter_set,
+                "code": each.error.code,
+                "error": each.error.message,
+            }
+            for opening in openings
+            for each in opening.discarded
+        ]
+        if lines:
+            self._releases_dir.mkdir(parents=True, exist_ok=True)
+            with (self._releases_dir / DISCARDED).open("a") as file:
+                file.writelines(f"{json.dumps(line)}\n" for line in lines)
 
     def _open_one(self, raw: bytes) -> Opening:
         handover = decode(raw)

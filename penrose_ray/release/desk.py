@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penrose_ray.errors import BudgetError, GateError, LedgerError, ReleaseFormatError
+from penrose_ray.release.approval import PartialsRequest
 from penrose_ray.release.budget import Budget
 from penrose_ray.release.handover import Handover, Made, Releases
-from penrose_ray.release.ledger import Facts, Ledger, Line, ledger_key, sync_directory
+from penrose_ray.release.ledger import Facts, Ledger, Line, ledger_key, read_lines, sync_directory
 from penrose_ray.release.merkle import Proof, Tree
+from penrose_ray.release.rules import policy_hash
+from penrose_ray.types import ReportId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
-    from penrose_ray.types import BatchId, ReportId
+    from penrose_ray.types import BatchId
 
 LATE_S: Final = 36 * 3600
 """A report may arrive so long after its batch; until then a batch of a task with tokens is not released, so
@@ -58,9 +61,10 @@ class Desk:
         return self._key.public_key().public_bytes_raw()
 
     def due(self, batch: BatchId) -> bool:
-        """Whether a batch may be closed."""
-        late_s = LATE_S if self._task.tokens_per_day else -self._task.batch_s
-        return self._clock.now_s() >= (batch + 1) * self._task.batch_s + late_s
+        """Whether a batch may be closed: no report can still arrive, or it is a demo without tokens."""
+        if not self._task.tokens_per_day:
+            return True
+        return self._clock.now_s() >= (batch + 1) * self._task.batch_s + LATE_S
 
     def release(self, batch: BatchId, make: Callable[[], Made]) -> Handover:
         """The stored hand-over of a batch, or what `make` returns after it is booked, written and signed for.
@@ -81,7 +85,7 @@ class Desk:
             made = make()
             raw = made.handover.encode()
             self._write(self._prepared(batch), raw)
-            self._write(self.ids_path(batch), b"".join(made.ids))
+            self._write(self.members_path(batch), msgspec.msgpack.encode(made.members))
             ledger.append(self._facts(made, spent))
             return self._publish(batch, hashlib.sha256(raw).digest())
 
@@ -148,9 +152,22 @@ class Desk:
     def _prepared(self, batch: BatchId) -> Path:
         return self._directory / f".{self._task.task_id.hex()}-{batch}.prepared"
 
-    def ids_path(self, batch: BatchId) -> Path:
-        """Ids of a batch's reports, 32 bytes each, ascending: what inclusion proofs are made from."""
-        return self._directory / f"{self._task.task_id.hex()}-{batch}.ids"
+    def members_path(self, batch: BatchId) -> Path:
+        """Ids of a batch's reports, entry by entry: for inclusion proofs and the gatekeeper."""
+        return self._directory / f"{self._task.task_id.hex()}-{batch}.members"
+
+    def request(self, batch: BatchId) -> bytes:
+        """What the gatekeeper is asked with, for a batch that is released.
+
+        Raises:
+            ReleaseFormatError: it is not.
+        """
+        handover = self.releases.find(self._task.task_id, batch)
+        if handover is None:
+            raise ReleaseFormatError(f"Batch {batch} is not released.", remedy="Release it first.")
+        members = read_members(self.members_path(batch).read_bytes())
+        lines = tuple(read_lines(self.ledger_path.read_bytes()))
+        return PartialsRequest(handover=handover.encode(), members=members, ledger=lines).encode()
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -171,20 +188,18 @@ class Desk:
         sync_directory(self._directory)
 
 
-def policy_hash(task: Task) -> bytes:
-    """SHA-256 of the parameters that decide what passes and how noisy it is."""
-    rule = (
-        task.min_contributors,
-        task.reports_per_class,
-        task.hostile_clients,
-        task.tokens_per_day,
-        task.cover_rate,
-        task.noise_sigma,
-        task.noise_epsilon,
-        task.noise_delta,
-        task.sub_batches,
-    )
-    return hashlib.sha256(msgspec.msgpack.encode(rule)).digest()
+def read_members(raw: bytes) -> tuple[tuple[ReportId, ...], ...]:
+    """The content of a `members` file.
+
+    Raises:
+        ReleaseFormatError: it is damaged.
+    """
+    try:
+        return msgspec.msgpack.decode(raw, type=tuple[tuple[ReportId, ...], ...])
+    except msgspec.MsgspecError as error:
+        raise ReleaseFormatError(
+            f"The ids of this release are damaged: {error}.", remedy="Restore them from backup."
+        ) from error
 
 
 class Inclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,9 +217,9 @@ class Inclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Prover:
     """Inclusion proofs for the reports of one batch; the tree is built once."""
 
-    def __init__(self, line: Line, ids: bytes) -> None:
+    def __init__(self, line: Line, members: bytes) -> None:
         self._line = line
-        found = [ids[at : at + _ID_BYTES] for at in range(0, len(ids), _ID_BYTES)]
+        found = sorted(each for ids in read_members(members) for each in ids)
         self._tree = Tree(found)
         self._place = {each: at for at, each in enumerate(found)}
 

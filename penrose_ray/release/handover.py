@@ -165,10 +165,15 @@ def _fault(handover: Handover) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A hand-over and the ids of the reports in it, ascending."""
+    """A hand-over and, entry by entry, the ids of the reports in it, ascending."""
 
     handover: Handover
-    ids: tuple[ReportId, ...]
+    members: tuple[tuple[ReportId, ...], ...]
+
+    @property
+    def ids(self) -> tuple[ReportId, ...]:
+        """All ids, ascending."""
+        return tuple(sorted(each for ids in self.members for each in ids))
 
 
 def build(
@@ -220,9 +225,7 @@ def make(
         entries=tuple(seal.entry(bundle, number) for number, bundle in passing),
         withheld=Withheld(sums=len(withheld), reports=sum(withheld)),
     )
-    return Made(
-        handover, tuple(sorted(each for _, bundle in passing for part in bundle for each in part.ids))
-    )
+    return Made(handover, tuple(_ids(bundle) for _, bundle in passing))
 
 
 def _passes(task: Task, bundle: list[PartialSum]) -> bool:
@@ -244,7 +247,6 @@ class _Seal:
 
     def entry(self, bundle: list[PartialSum], sub_batch: int) -> Entry:
         first = bundle[0]
-        ids = sorted(each for part in bundle for each in part.ids)
         return Entry(
             class_id=first.class_id,
             gpu_model=self.gpu_model_of(first.class_id),
@@ -252,7 +254,7 @@ class _Seal:
             weight=_weight(bundle),
             blob=self.encryptor.rerandomise(self._merged(bundle)),
             id_checksum=_xor(part.id_checksum for part in bundle),
-            ids_root=Tree(ids).root,
+            ids_root=Tree(_ids(bundle)).root,
             sub_batch=sub_batch,
             keep_share=first.keep_share,
         )
@@ -266,6 +268,10 @@ class _Seal:
             noise = noise_slots(task, self.sample)
             sums.add_noise(None, self.encryptor.encrypt(pack(noise, task.profile())))
         return sums.to_bytes(None)
+
+
+def _ids(bundle: Iterable[PartialSum]) -> tuple[ReportId, ...]:
+    return tuple(sorted(each for part in bundle for each in part.ids))
 
 
 def _weight(bundle: Iterable[PartialSum]) -> int:

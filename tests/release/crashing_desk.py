@@ -33,8 +33,10 @@ def main(home: Path, step: str, when: str) -> None:
 
     setattr(owner, step, die)
     task = msgspec.msgpack.decode((home / "task").read_bytes()[1:], type=Task)
-    raw, ids = msgspec.msgpack.decode((home / "made").read_bytes(), type=tuple[bytes, list[bytes]])
-    made = Made(decode(raw), tuple(ReportId(each) for each in ids))
+    raw, members = msgspec.msgpack.decode(
+        (home / "made").read_bytes(), type=tuple[bytes, tuple[tuple[ReportId, ...], ...]]
+    )
+    made = Made(decode(raw), members)
     desk.Desk(home, task, ManualClock(task.batch_s * (BATCH + 3.0))).release(BATCH, lambda: made)
 
 

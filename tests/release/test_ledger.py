@@ -12,10 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import BudgetError, ClockError, GateError, KeyPermissionError, LedgerError
-from penrose_ray.release.desk import Desk, Prover, policy_hash
+from penrose_ray.release.desk import Desk, Prover
 from penrose_ray.release.handover import make
 from penrose_ray.release.ledger import Facts, Ledger, check_chain, ledger_key, read_lines
 from penrose_ray.release.merkle import Tree
+from penrose_ray.release.rules import policy_hash
 from penrose_ray.types import BatchId, TaskId
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def test_killed_at_any_step_the_release_goes_on_and_counts_once(
 ) -> None:
     """Once the entry was written, exactly the prepared bytes come out."""
     (tmp_path / "task").write_bytes(task.encode())
-    (tmp_path / "made").write_bytes(msgspec.msgpack.encode([made.handover.encode(), list(made.ids)]))
+    (tmp_path / "made").write_bytes(msgspec.msgpack.encode([made.handover.encode(), made.members]))
     died = subprocess.run(
         [sys.executable, Path(__file__).with_name("crashing_desk.py"), tmp_path, step, when], check=False
     )
@@ -173,7 +174,7 @@ def test_killed_at_any_step_the_release_goes_on_and_counts_once(
     remade = msgspec.structs.replace(
         made.handover, withheld=msgspec.structs.replace(made.handover.withheld, sums=2)
     )
-    handover = at.release(BATCH, lambda: type(made)(remade, made.ids))
+    handover = at.release(BATCH, lambda: type(made)(remade, made.members))
     assert handover == (made.handover if result == "prepared" else remade)
     entries = check_chain(read_lines(at.ledger_path.read_bytes()), signer=at.signer)
     assert [entry.facts.kind for entry in entries] == ["head", "release"]
@@ -192,7 +193,7 @@ def test_ids_that_do_not_agree_with_the_sums_stop_the_release(tmp_path: Path, ta
     at = desk(tmp_path, task)
     for ids in (made.ids[1:], (made.ids[1], *made.ids[1:]), (made.ids[0][::-1], *made.ids[1:])):
         with pytest.raises(LedgerError, match="do not agree"):
-            at.release(BATCH, lambda ids=ids: type(made)(made.handover, ids))
+            at.release(BATCH, lambda ids=ids: type(made)(made.handover, (ids,)))
     assert at.releases.find(task.task_id, BATCH) is None
     assert len(read_lines(at.ledger_path.read_bytes())) == 1
 
@@ -212,7 +213,7 @@ def test_a_client_can_check_that_its_report_was_released(tmp_path: Path, task: T
     at = desk(tmp_path, task)
     at.release(BATCH, lambda: made)
     line = read_lines(at.ledger_path.read_bytes())[-1]
-    prover = Prover(line, at.ids_path(BATCH).read_bytes())
+    prover = Prover(line, at.members_path(BATCH).read_bytes())
     for report_id in made.ids:
         inclusion = prover.prove(report_id)
         inclusion.check(report_id, signer=at.signer)

@@ -22,6 +22,7 @@ from penrose_ray.crypto.accumulate import Accumulator
 from penrose_ray.crypto.packing import Slots, pack
 from penrose_ray.errors import GateError
 from penrose_ray.opening import open_sums
+from penrose_ray.release.desk import read_members
 from penrose_ray.release.gate import least_passing
 from penrose_ray.release.handover import build
 from penrose_ray.task import sign
@@ -150,8 +151,8 @@ class World(RuleBasedStateMachine):
     def no_report_is_in_two_releases(self) -> None:
         if not hasattr(self, "home"):
             return
-        stored = [path.read_bytes() for path in Path(self.home.name).glob("*.ids")]
-        ids = [raw[at : at + 32] for raw in stored for at in range(0, len(raw), 32)]
+        stored = [read_members(path.read_bytes()) for path in Path(self.home.name).glob("*.members")]
+        ids = [each for members in stored for entry in members for each in entry]
         assert len(ids) == len(set(ids))
 
     def teardown(self) -> None:
