@@ -8,7 +8,7 @@ chooses what to send at random, weighted by samples (Efraimidis and Spirakis 200
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from penrose_ray.errors import ConfigError
 from penrose_ray.sim.hashing import by_number, stream
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from penrose_ray.sim.scenario import Scenario
@@ -87,14 +89,35 @@ class Open:
 _NONE = Open(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
-class Fill:
-    """Histograms of a fleet over the windows of a batch."""
+class Due(NamedTuple):
+    """Reports that are due, of some clients; one row a (client, cycle), ordered by both."""
 
-    def __init__(self, scenario: Scenario, reporting: Reporting, seed: int = 0) -> None:
+    client: NDArray[np.int64]
+    cycle: NDArray[np.int64]
+    """application x groups + group."""
+    full: NDArray[np.int64]
+    """Reports of H samples."""
+    rest: NDArray[np.int64]
+    """Samples of one more report; 0 when there is none."""
+
+
+class Fill:
+    """Histograms of clients `first` to `first + count` (default: the whole fleet) over a batch's windows."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        reporting: Reporting,
+        seed: int = 0,
+        *,
+        first: int = 0,
+        count: int | None = None,
+    ) -> None:
         self._apps = len(scenario.workload)
         self._groups = scenario.sampling.counter_groups
         self._cycles = self._apps * self._groups
-        self._clients = scenario.clients
+        self._first = first
+        self._clients = scenario.clients if count is None else count
         self._reporting = reporting
         self._seed = seed
         self._whole = np.repeat(np.floor(scenario.samples_per_window).astype(np.int64), self._groups)
@@ -102,6 +125,7 @@ class Fill:
         self._idle = np.iinfo(self._kind).max
         self._rows: list[NDArray[np.uint16 | np.uint32]] = []
         self._carried = _NONE
+        self._settled = 0
         self._batch = 0
 
     def start_window(self) -> None:
@@ -114,68 +138,82 @@ class Fill:
         if self._groups > 1:
             cycle = cycle * np.uint64(self._groups) + visits.group
         # one number says the cycle and whether the window gave one sample more than the whole part
-        self._rows[-1][visits.client + first] = cycle << np.uint64(1) | visits.extra
+        self._rows[-1][visits.client + (first - self._first)] = cycle << np.uint64(1) | visits.extra
 
-    def end_batch(self) -> Sent:
-        """Send what is due and start the next batch."""
-        total = _Total(self._cycles)
+    def close(self) -> Iterator[Due]:
+        """What is due at the batch's end, some clients at a time; exhausting it starts the next batch."""
         kept: list[Open] = []
-        settled = 0
-        for first in range(0, self._clients, _SORT_CLIENTS):
-            opened = self._opened(first, min(first + _SORT_CLIENTS, self._clients))
-            settled += int(opened.samples.sum())
-            kept.append(self._send(opened, total))
-        before = int(self._carried.samples.sum())
+        self._settled = 0
+        for start in range(0, self._clients, _SORT_CLIENTS):
+            opened = self._opened(start, min(start + _SORT_CLIENTS, self._clients))
+            self._settled += int(opened.samples.sum())
+            kept.append(self._carry(opened))
+            yield self._due(opened)
         self._carried = Open(*(np.concatenate(column) for column in zip(*map(_columns, kept), strict=True)))
         self._rows.clear()
         self._batch += 1
+
+    def end_batch(self) -> Sent:
+        """Send what is due and start the next batch."""
+        before = int(self._carried.samples.sum())
+        reports, clients, samples = (np.zeros(self._cycles, np.int64) for _ in range(3))
+        full = 0
+        for due in self.close():
+            each = due.full * self._reporting.samples_per_histogram + due.rest
+            reports += _sums(due.cycle, due.full + (due.rest > 0), self._cycles)
+            clients += np.bincount(due.cycle, minlength=self._cycles)
+            samples += _sums(due.cycle, each, self._cycles)
+            full += int(due.full.sum())
         shape = (self._apps, self._groups)
         return Sent(
-            reports=total.reports.reshape(shape),
-            clients=total.clients.reshape(shape),
-            samples_by_pair=total.samples.reshape(shape),
-            taken=settled - before,
-            dropped=settled - int(self._carried.samples.sum()) - int(total.samples.sum()),
-            full=total.full,
+            reports=reports.reshape(shape),
+            clients=clients.reshape(shape),
+            samples_by_pair=samples.reshape(shape),
+            taken=self._settled - before,
+            dropped=self._settled - int(self._carried.samples.sum()) - int(samples.sum()),
+            full=full,
         )
 
-    def _opened(self, first: int, end: int) -> Open:
-        """Open histograms of clients `first` to `end` at the batch's end."""
-        rows = np.stack([row[first:end] for row in self._rows], axis=1)
+    def _opened(self, start: int, end: int) -> Open:
+        """Open histograms of the clients in rows `start` to `end` at the batch's end."""
+        rows = np.stack([row[start:end] for row in self._rows], axis=1)
         rows.sort(axis=1)
         client, value, count = _runs(rows)
         used = value != self._idle
-        client, value, count = client[used] + first, value[used], count[used]
+        if not used.all():
+            client, value, count = client[used], value[used], count[used]
+        client = client + (start + self._first)
         cycle = value >> 1
         samples = (self._whole[cycle] + (value & 1)) * count
-        opened = Open(client, cycle, samples, np.zeros(len(client), np.bool_))
-        mine = (self._carried.client >= first) & (self._carried.client < end)
-        if not mine.any() and not (value & 1).any():
+        opened = _merged(Open(client, cycle, samples, np.zeros(len(client), np.bool_)))
+        mine = (self._carried.client >= start + self._first) & (self._carried.client < end + self._first)
+        if not mine.any():
             return opened
         carried = (column[mine] for column in _columns(self._carried))
-        together = zip(_columns(opened), carried, strict=True)
-        return _merged(Open(*(np.concatenate(pair) for pair in together)))
+        both = [np.concatenate(pair) for pair in zip(_columns(opened), carried, strict=True)]
+        order = np.lexsort((both[1], both[0]))
+        return _merged(Open(*(column[order] for column in both)))
 
-    def _send(self, opened: Open, total: _Total) -> Open:
-        """Count what is sent; returns what is carried over."""
+    def _carry(self, opened: Open) -> Open:
+        """Short histograms that get one more batch."""
+        carry = (opened.samples < self._reporting.min_samples) & ~opened.carried
+        kept = np.ones(int(carry.sum()), np.bool_)
+        return Open(opened.client[carry], opened.cycle[carry], opened.samples[carry], kept)
+
+    def _due(self, opened: Open) -> Due:
         rules = self._reporting
         due = opened.samples >= rules.min_samples
         if rules.tokens_per_batch:
             due &= self._chosen(opened, due)
-        samples, cycle = opened.samples[due], opened.cycle[due]
-        most = rules.samples_per_histogram
+        samples, most = opened.samples, rules.samples_per_histogram
+        client, cycle = opened.client, opened.cycle
+        if not due.all():
+            client, cycle, samples = client[due], cycle[due], samples[due]
         if rules.reports_per_class:
             samples = np.minimum(samples, rules.reports_per_class * most)
         full, rest = np.divmod(samples, most)
         rest[rest < rules.min_samples] = 0
-        reports = full + (rest > 0)
-        total.reports += np.bincount(cycle, reports, len(total.reports)).astype(np.int64)
-        total.clients += np.bincount(cycle, minlength=len(total.clients))
-        total.samples += np.bincount(cycle, full * most + rest, len(total.samples)).astype(np.int64)
-        total.full += int(full.sum())
-        carry = (opened.samples < rules.min_samples) & ~opened.carried
-        kept = np.ones(int(carry.sum()), np.bool_)
-        return Open(opened.client[carry], opened.cycle[carry], opened.samples[carry], kept)
+        return Due(client, cycle, full, rest)
 
     def _chosen(self, opened: Open, due: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The reports that tokens pay for: a random choice weighted by samples."""
@@ -199,12 +237,8 @@ class Fill:
         return np.asarray(due & (late <= last[owner]), np.bool_)
 
 
-class _Total:
-    def __init__(self, cycles: int) -> None:
-        self.reports = np.zeros(cycles, np.int64)
-        self.clients = np.zeros(cycles, np.int64)
-        self.samples = np.zeros(cycles, np.int64)
-        self.full = 0
+def _sums(cycle: NDArray[np.int64], values: NDArray[np.int64], cycles: int) -> NDArray[np.int64]:
+    return np.bincount(cycle, values, cycles).astype(np.int64)
 
 
 def _columns(
@@ -225,16 +259,15 @@ def _runs(
 
 
 def _merged(opened: Open) -> Open:
-    """One row for each (client, cycle)."""
-    if len(opened.client) == 0:
+    """One row for each (client, cycle) of rows that are ordered by both."""
+    new = np.ones(len(opened.client), np.bool_)
+    new[1:] = (opened.client[1:] != opened.client[:-1]) | (opened.cycle[1:] != opened.cycle[:-1])
+    if new.all():
         return opened
-    key = opened.client * (int(opened.cycle.max()) + 1) + opened.cycle
-    order = np.argsort(key, kind="stable")
-    begins = np.flatnonzero(np.diff(key[order], prepend=-1))
-    chosen = order[begins]
+    begins = np.flatnonzero(new)
     return Open(
-        opened.client[chosen],
-        opened.cycle[chosen],
-        np.add.reduceat(opened.samples[order], begins),
-        np.logical_or.reduceat(opened.carried[order], begins),
+        opened.client[begins],
+        opened.cycle[begins],
+        np.add.reduceat(opened.samples, begins),
+        np.logical_or.reduceat(opened.carried, begins),
     )
