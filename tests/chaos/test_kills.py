@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from chaos.senders import Senders
 from e2e.reports import one_bin_each, opened_bins
 from e2e.service_config import settings_in
 
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
-from penrose_ray.clock import SystemClock
-from penrose_ray.transport.http import HttpUploader
-from penrose_ray.transport.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,40 +25,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 CLASSES = 4
-SENDERS = 3
 
 
 @pytest.fixture
 def service(tmp_path: Path, design_keys: DesignKeys) -> Iterator[Topology]:
     with build(*settings_in(tmp_path, design_keys)) as topology:
         yield topology
-
-
-class Senders:
-    """Threads that share the records; each goes on until all of its own are acknowledged."""
-
-    def __init__(self, topology: Topology, records: list[bytes]) -> None:
-        self.outboxes = [
-            Outbox(HttpUploader(topology.url, topology.task.task_id), SystemClock()) for _ in range(SENDERS)
-        ]
-        for number, outbox in enumerate(self.outboxes):
-            for record in records[number::SENDERS]:
-                outbox.put(record)
-        self._threads = [threading.Thread(target=self._send, args=(outbox,)) for outbox in self.outboxes]
-        for thread in self._threads:
-            thread.start()
-
-    @staticmethod
-    def _send(outbox: Outbox) -> None:
-        while not outbox.flush():
-            time.sleep(0.01)  # polls; nothing depends on its length
-
-    def sent(self) -> int:
-        return sum(outbox.counts.sent for outbox in self.outboxes)
-
-    def join(self) -> None:
-        for thread in self._threads:
-            thread.join()
 
 
 def kill(handle: Handle) -> None:

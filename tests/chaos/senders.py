@@ -1,0 +1,43 @@
+"""Threads that bring reports to a gateway whatever happens to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from penrose_ray.clock import SystemClock
+from penrose_ray.transport.http import HttpUploader
+from penrose_ray.transport.outbox import Outbox
+
+if TYPE_CHECKING:
+    from penrose_ray.actors.topology import Topology
+
+SENDERS = 3
+
+
+class Senders:
+    """Threads that share the records; each goes on until all of its own are acknowledged."""
+
+    def __init__(self, topology: Topology, records: list[bytes]) -> None:
+        self.outboxes = [
+            Outbox(HttpUploader(topology.url, topology.task.task_id), SystemClock()) for _ in range(SENDERS)
+        ]
+        for number, outbox in enumerate(self.outboxes):
+            for record in records[number::SENDERS]:
+                outbox.put(record)
+        self._threads = [threading.Thread(target=self._send, args=(outbox,)) for outbox in self.outboxes]
+        for thread in self._threads:
+            thread.start()
+
+    @staticmethod
+    def _send(outbox: Outbox) -> None:
+        while not outbox.flush():
+            time.sleep(0.01)  # polls; nothing depends on its length
+
+    def sent(self) -> int:
+        return sum(outbox.counts.sent for outbox in self.outboxes)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()

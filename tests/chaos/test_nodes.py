@@ -1,0 +1,85 @@
+"""A node of the cluster dies with its shard; the shard comes back elsewhere with everything acknowledged."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import ray
+from chaos.senders import Senders
+from e2e.reports import one_bin_each, opened_bins
+from e2e.service_config import settings_in
+from ray.cluster_utils import Cluster
+
+from penrose_ray.actors.remote import ask
+from penrose_ray.actors.topology import build
+from penrose_ray.errors import PlacementError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penrose_ray.actors.topology import Topology
+    from penrose_ray.crypto.keyfile import DesignKeys
+
+pytestmark = pytest.mark.slow
+CLASSES = 2
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A head for the service's other actors, and one node with room for both shards."""
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    made.add_node(num_cpus=2, resources={"shard": 2})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def pids_of(service: Topology) -> list[int]:
+    """Processes of the shards; none while one is on its way."""
+    try:
+        return ask([shard.pid.remote() for shard in service.pool.working.values()], 5)  # type: ignore[no-any-return]
+    except (ray.exceptions.RayError, TimeoutError):
+        return []
+
+
+def test_a_graph_that_does_not_fit_is_refused_with_the_numbers(
+    cluster: Cluster, tmp_path: Path, design_keys: DesignKeys
+) -> None:
+    settings = settings_in(
+        tmp_path, design_keys, f'service.ray_address="{cluster.address}"', "service.shards=9"
+    )
+    started = time.monotonic()
+    with pytest.raises(PlacementError) as caught:
+        build(*settings)
+    assert time.monotonic() - started < 10
+    assert "CPU 13 (the cluster has 6)" in caught.value.message
+    assert "shard 9 (the cluster has 2)" in caught.value.message
+
+
+def test_sums_are_exact_when_the_node_of_the_shards_is_killed(
+    cluster: Cluster, tmp_path: Path, design_keys: DesignKeys
+) -> None:
+    (doomed,) = cluster.worker_nodes
+    settings = settings_in(tmp_path, design_keys, f'service.ray_address="{cluster.address}"')
+    with build(*settings) as service:
+        records = one_bin_each(service.task, CLASSES)
+        early, late = records[:150], records[100:]
+        senders = Senders(service, early)
+        while senders.sent() < len(early) // 3:
+            time.sleep(0.01)  # polls; nothing depends on its length
+        before = pids_of(service)
+        cluster.add_node(num_cpus=2, resources={"shard": 2})
+        cluster.remove_node(doomed, allow_graceful=False)
+        while not (now := pids_of(service)) or set(now) & set(before):
+            time.sleep(0.1)
+        senders.join()
+        Senders(service, late).join()  # 50 of them for the second time
+
+        handovers = [service.release(batch) for batch in service.batches()]
+        service.open(handovers, tmp_path / "release.parquet")
+        bins = opened_bins(tmp_path / "release.parquet")
+        assert len(bins) == CLASSES
+        assert all(counts == [1] * 128 for counts in bins.values())
