@@ -8,7 +8,22 @@ import sys
 import typer
 
 from penrose_ray import __version__
-from penrose_ray.cli import classify, client, inspect, issuer, keys, linkability, plan, run, service, simulate, task
+from penrose_ray.cli import (
+    classify,
+    client,
+    gatekeeper,
+    inspect,
+    issuer,
+    keys,
+    linkability,
+    plan,
+    release,
+    run,
+    service,
+    simulate,
+    task,
+    verify,
+)
 from penrose_ray.cli.output import say
 from penrose_ray.errors import PenroseError
 
@@ -31,7 +46,10 @@ app.command("classify")(classify.classify)
 app.command("simulate")(simulate.simulate)
 app.command("plan")(plan.plan)
 app.command("linkability")(linkability.linkability)
+app.command("gatekeeper")(gatekeeper.gatekeeper)
+app.command("verify")(verify.verify)
 app.add_typer(issuer.app, name="issuer")
+app.add_typer(release.app, name="release")
 app.add_typer(client.app, name="client")
 app.add_typer(keys.app, name="keys")
 app.add_typer(task.app, name="task")

@@ -10,6 +10,8 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.crypto.dealer import deal
+from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
 from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.errors import ConfigError
@@ -69,6 +71,27 @@ def show(
         "modulus": f"{keys.paillier.public_key.n:x}",
     }
     print_rows([row], ("bits", "fingerprint", "signer"), form, str(path))
+
+
+@app.command("deal")
+def deal_shares(
+    path: FileArgument,
+    out: Annotated[Path, typer.Option("--out", help="The directory for the shares, a new file each.")],
+    threshold: Annotated[int, typer.Option("--threshold", min=2, help="Parties that open together.")] = 2,
+    parties: Annotated[int, typer.Option("--parties", min=2, help="Parties that get a share.")] = 3,
+    passphrase_variable: VariableOption = "",
+) -> None:
+    """Split the Paillier key into shares, so that no single party opens a release.
+
+    Example: penrose keys deal design_server.key --out shares --threshold 2 --parties 3
+
+    Do this on a machine without network, hand each share to its party and destroy the key file.
+    """
+    shares = deal(load_keys(path, passphrase_variable).paillier, threshold=threshold, parties=parties)
+    out.mkdir(parents=True, exist_ok=True)
+    for share in shares:
+        write_share(out / f"share-{share.index}.key", share, passphrase=None)
+    say(f"{parties} shares written to {out}; any {threshold} open a release together")
 
 
 @app.command("fingerprint")

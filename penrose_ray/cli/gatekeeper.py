@@ -1,0 +1,51 @@
+"""`penrose gatekeeper`: a third party's share at work."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penrose_ray.cli.output import say
+from penrose_ray.errors import ConfigError, TaskError
+
+
+def gatekeeper(
+    share: Annotated[Path, typer.Argument(help="The file of this party's key share.")],
+    task: Annotated[Path, typer.Argument(help="The signed task.")],
+    ledger_signer: Annotated[
+        str, typer.Option("--ledger-signer", help="The ledger's key, hexadecimal, as its operator told you.")
+    ],
+    store: Annotated[Path, typer.Option("--store", help="What it remembers (SQLite).")] = Path(
+        "gatekeeper.sqlite"
+    ),
+    host: str = "127.0.0.1",
+    port: int = 8471,
+) -> None:
+    """Decrypt this party's part of released sums, each once, until interrupted.
+
+    Example: penrose gatekeeper share-2.key fleet.task --ledger-signer 3f0c...
+    """
+    from penrose_ray.actors.gatekeeper import Gatekeeper, application  # noqa: PLC0415 - the server's libraries
+    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
+
+    try:
+        signer = bytes.fromhex(ledger_signer)
+    except ValueError as error:
+        raise ConfigError(
+            "--ledger-signer is not hexadecimal.", remedy="Copy it from penrose release list."
+        ) from error
+    keeper = Gatekeeper(share, _read(task), signer, store)
+    try:
+        asyncio.run(run_until_interrupted(application(keeper), host, port, say))
+    finally:
+        keeper.close()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error

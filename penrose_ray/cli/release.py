@@ -1,0 +1,140 @@
+"""`penrose release`: what was handed over, proofs for clients, and the gatekeeper's part."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.clock import SystemClock
+from penrose_ray.errors import ConfigError, GatekeeperError, LedgerError, TaskError, TransportError
+from penrose_ray.release.desk import Desk, Prover
+from penrose_ray.release.ledger import read_lines
+from penrose_ray.task import Task
+from penrose_ray.task import verify as verify_task
+from penrose_ray.types import BatchId, ReportId
+
+app = typer.Typer(no_args_is_help=True, help="Look at releases, prove that a report is in one.")
+TaskArgument = Annotated[Path, typer.Argument(help="The signed task.")]
+DirectoryArgument = Annotated[Path, typer.Argument(help="The directory of releases.")]
+BatchOption = Annotated[int, typer.Option("--batch", help="Number of the batch.")]
+_COLUMNS = ("batch", "sums", "reports", "withheld_sums", "epsilon")
+_TIMEOUT_S = 3600.0
+_OK = 200
+
+
+@app.command("list")
+def releases(task: TaskArgument, directory: DirectoryArgument, form: FormatOption = Format.TABLE) -> None:
+    """Print the releases of a task as its ledger has them, and the ledger's key.
+
+    Example: penrose release list fleet.task out/releases
+    """
+    desk = _desk(task, directory)
+    lines = read_lines(_read(desk.ledger_path))
+    facts = [line.check(desk.signer).facts for line in lines]
+    rows = [
+        {
+            "batch": each.batch,
+            "sums": each.sums,
+            "reports": each.reports,
+            "withheld_sums": each.withheld_sums,
+            "epsilon": each.spent_epsilon,
+        }
+        for each in facts
+        if each.kind == "release"
+    ]
+    print_rows(rows, _COLUMNS, form, f"ledger signed by {desk.signer.hex()}")
+
+
+@app.command("prove")
+def prove(
+    task: TaskArgument,
+    directory: DirectoryArgument,
+    report: Annotated[str, typer.Argument(help="The report's id, hexadecimal.")],
+) -> None:
+    """Print the proof that a report is in a release, for penrose verify.
+
+    Example: penrose release prove fleet.task out/releases 77ab... > proof.json
+    """
+    desk = _desk(task, directory)
+    wanted = ReportId(_hex(report))
+    for line in reversed(read_lines(_read(desk.ledger_path))):
+        facts = line.check(desk.signer).facts
+        if facts.kind == "release":
+            try:
+                found = Prover(line, _read(desk.members_path(BatchId(facts.batch)))).prove(wanted)
+            except LedgerError:
+                continue
+            sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+            return
+    raise LedgerError(
+        f"Report {report[:16]} is in no release.",
+        remedy="Its class had too few reports, it came late, or it was dropped under load.",
+    )
+
+
+@app.command("approve")
+def approve(
+    task: TaskArgument,
+    directory: DirectoryArgument,
+    batch: BatchOption,
+    gatekeeper: Annotated[str, typer.Option("--gatekeeper", help="Its address, http://HOST:PORT.")],
+    out: Annotated[Path, typer.Option("--out", help="Where its partial decryptions go.")],
+) -> None:
+    """Ask a gatekeeper to decrypt its part of a released batch, for the design server.
+
+    Example: penrose release approve fleet.task out/releases --batch 7 --gatekeeper http://HOST:8471 --out P
+    """
+    out.write_bytes(_post(gatekeeper, _desk(task, directory).request(BatchId(batch))))
+    say(f"{out} written: give it to the design server with the hand-over")
+
+
+def _post(url: str, body: bytes) -> bytes:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ConfigError(f"{url!r} is no gatekeeper's address.", remedy="Write http://HOST:PORT.")
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_TIMEOUT_S)
+    try:
+        connection.request("POST", "/partials", body)
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise TransportError(f"The gatekeeper is not there: {error}.", remedy="Ask again later.") from error
+    finally:
+        connection.close()
+    if response.status != _OK:
+        raise GatekeeperError(f"It refused: {answer.decode(errors='replace')}", remedy="See its detail.")
+    return answer
+
+
+def _desk(task: Path, directory: Path) -> Desk:
+    if not directory.is_dir():
+        raise ConfigError(f"There is no directory {directory}.", remedy="Give the directory of releases.")
+    return Desk(directory, _task(task), SystemClock())
+
+
+def _task(path: Path) -> Task:
+    try:
+        return verify_task(path.read_bytes())
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
+
+
+def _hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not hexadecimal.", remedy="Copy it whole.") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error}.", remedy="Release something first.") from error

@@ -1,0 +1,92 @@
+"""`penrose verify`: check a ledger, and that a report of one's own is in it. No key is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.errors import ConfigError, LedgerError
+from penrose_ray.release.desk import Inclusion
+from penrose_ray.release.ledger import LedgerEntry, check_chain, read_lines
+from penrose_ray.types import ReportId
+
+_COLUMNS = ("entry", "kind", "batch", "sums", "reports", "withheld", "sigma", "epsilon", "drop_rate", "hash")
+
+
+def verify(
+    ledger: Annotated[Path, typer.Argument(help="A ledger.")],
+    signer: Annotated[str, typer.Option("--signer", help="The pinned key of the ledger, hexadecimal.")] = "",
+    head: Annotated[
+        str, typer.Option("--head", help="A hash noted before: it must still be in the chain.")
+    ] = "",
+    report: Annotated[str, typer.Option("--report", help="A report id, hexadecimal.")] = "",
+    proof: Annotated[
+        Path | None, typer.Option("--proof", help="Its proof: penrose release prove.")
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Check every signature and link of a ledger, and print its entries; with --report, check its proof.
+
+    Example: penrose verify TASK.ledger --signer 3f0c... --report 77ab... --proof proof.json
+
+    Exit code 65 when anything is wrong.
+    """
+    entries = check_chain(read_lines(_read(ledger)), signer=_hex("--signer", signer) or None)
+    if not entries:
+        raise LedgerError(f"{ledger} has no entry.", remedy="Fetch the whole ledger.")
+    if head and _hex("--head", head) not in {entry.hash for entry in entries}:
+        raise LedgerError(
+            "The noted head is not in this ledger: it was cut or rewritten.", remedy="Keep both as evidence."
+        )
+    if report:
+        _check_report(entries, _hex("--report", report), proof)
+        say(f"report {report[:16]} is in the ledger")
+    print_rows([_row(entry) for entry in entries], _COLUMNS, form, f"signed by {entries[0].signer.hex()}")
+
+
+def _check_report(entries: list[LedgerEntry], report_id: bytes, proof: Path | None) -> None:
+    if proof is None:
+        raise ConfigError("--report needs --proof.", remedy="Ask the service: penrose release prove.")
+    try:
+        inclusion = msgspec.json.decode(_read(proof), type=Inclusion)
+    except msgspec.MsgspecError as error:
+        raise LedgerError(f"{proof} is no proof: {error}.", remedy="Ask for it again.") from error
+    inclusion.check(ReportId(report_id), signer=entries[0].signer)
+    if inclusion.line.check(entries[0].signer) not in entries:
+        raise LedgerError(
+            "The proof's entry is not in this ledger.", remedy="Fetch the ledger again; then keep both."
+        )
+
+
+def _row(entry: LedgerEntry) -> dict[str, object]:
+    facts = entry.facts
+    return {
+        "entry": entry.index,
+        "kind": facts.kind if not facts.reason else f"{facts.kind}: {facts.reason}",
+        "batch": facts.batch,
+        "sums": facts.sums,
+        "reports": facts.reports,
+        "withheld": facts.withheld_sums,
+        "sigma": facts.noise_sigma,
+        "epsilon": facts.spent_epsilon,
+        "drop_rate": facts.drop_rate,
+        "hash": entry.hash.hex(),
+    }
+
+
+def _hex(option: str, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r} is not hexadecimal.", remedy="Copy it whole.") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error

@@ -1,0 +1,152 @@
+"""The commands of the issuer, the release desk, the gatekeeper and of whoever checks them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from release.conftest import Parts
+
+from penrose_ray.actors.design_server import SharedDecryptor
+from penrose_ray.clock import ManualClock
+from penrose_ray.crypto.key_share import read_share
+from penrose_ray.crypto.keyfile import write_keys
+from penrose_ray.opening import open_sums
+from penrose_ray.release.desk import Desk
+from penrose_ray.release.handover import make
+from penrose_ray.release.tokens import key_ring
+from penrose_ray.task import sign, verify
+from penrose_ray.types import BatchId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penrose_ray.crypto.keyfile import DesignKeys
+    from penrose_ray.task import Task
+
+Call = "Callable[..., tuple[int, str, str]]"
+BATCH = BatchId(7)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys) -> Desk:
+    task = make_task(min_contributors=5)
+    (tmp_path / "a.task").write_bytes(sign(task, design_keys.signing).encode())
+    parts = Parts(design_keys, task)
+    desk = Desk(tmp_path / "releases", task, ManualClock(task.batch_s * (BATCH + 3.0)))
+    many = [parts.one("a", 5), parts.one("rare", 2)]
+    desk.release(BATCH, lambda: make(task, many, lambda _: "GPU", parts.encryptor))
+    return desk
+
+
+def test_a_client_checks_that_its_report_is_in_the_ledger(call: Call, tmp_path: Path, desk: Desk) -> None:
+    members = msgspec.msgpack.decode(desk.members_path(BATCH).read_bytes(), type=list[list[bytes]])
+    report = members[0][3].hex()
+    code, proof, _ = call("release", "prove", tmp_path / "a.task", tmp_path / "releases", report)
+    assert code == 0
+    (tmp_path / "proof.json").write_text(proof)
+    given = ("--signer", desk.signer.hex(), "--report", report, "--proof", tmp_path / "proof.json")
+    code, out, err = call("verify", desk.ledger_path, *given, "--format", "json")
+    assert (code, err) == (0, f"report {report[:16]} is in the ledger\n")
+    rows = json.loads(out)
+    assert [(row["kind"], row["reports"], row["withheld"]) for row in rows] == [
+        ("head", 0, 0),
+        ("release", 5, 1),
+    ]
+    other = members[0][0].hex()
+    code, out, err = call("verify", desk.ledger_path, *given[:3], other, *given[4:])
+    assert (code, out) == (65, "")
+    assert "does not lead to the root" in err
+
+
+def test_verify_finds_an_altered_a_foreign_and_a_cut_ledger(call: Call, tmp_path: Path, desk: Desk) -> None:
+    code, out, _ = call("verify", desk.ledger_path, "--format", "json")
+    head = json.loads(out)[-1]["hash"]
+    assert call("verify", desk.ledger_path, "--head", head)[0] == 0
+    assert call("verify", desk.ledger_path, "--signer", "00" * 32)[0] == 65
+    whole = desk.ledger_path.read_bytes()
+    cut = tmp_path / "cut.ledger"
+    cut.write_bytes(whole.splitlines(keepends=True)[0])
+    assert call("verify", cut)[0] == 0
+    code, _, err = call("verify", cut, "--head", head)
+    assert code == 65
+    assert "cut or rewritten" in err
+    cut.write_bytes(whole[: len(whole) // 2])
+    assert call("verify", cut)[0] == 65
+    assert call("verify", tmp_path / "none")[0] == 65
+    assert call("verify", desk.ledger_path, "--signer", "xyz")[0] == 10
+
+
+def test_releases_are_listed_and_a_report_that_is_in_none_is_named(
+    call: Call, tmp_path: Path, desk: Desk
+) -> None:
+    place = (tmp_path / "a.task", tmp_path / "releases")
+    code, out, _ = call("release", "list", *place, "--format", "json")
+    assert code == 0
+    assert json.loads(out) == [{"batch": 7, "sums": 1, "reports": 5, "withheld_sums": 1, "epsilon": 0.0}]
+    code, _, err = call("release", "prove", *place, "77" * 32)
+    assert code == 65
+    assert "in no release" in err
+    assert desk.ledger_path.exists()
+
+
+def test_the_gatekeepers_command_answers_the_release_desk(
+    call: Call, tmp_path: Path, desk: Desk, design_keys: DesignKeys
+) -> None:
+    write_keys(tmp_path / "ds.key", design_keys, passphrase=None)
+    assert call("keys", "deal", tmp_path / "ds.key", "--out", tmp_path / "shares")[0] == 0
+    command = [sys.executable, "-m", "penrose_ray.cli.app", "gatekeeper", tmp_path / "shares" / "share-2.key"]
+    options = [tmp_path / "a.task", "--ledger-signer", desk.signer.hex(), "--port", "0"]
+    store = ["--store", tmp_path / "keeper.sqlite"]
+    with subprocess.Popen([*command, *options, *store], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith("listening on http://127.0.0.1:")
+        url = said.split()[-1]
+        place = (tmp_path / "a.task", tmp_path / "releases", "--batch", 7, "--gatekeeper", url)
+        assert call("release", "approve", *place, "--out", tmp_path / "partials")[0] == 0
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    task = verify((tmp_path / "a.task").read_bytes())
+    handover = desk.releases.find(task.task_id, BATCH)
+    assert handover is not None
+    share = read_share(tmp_path / "shares" / "share-1.key")
+    decryptor = SharedDecryptor(share, handover, [(tmp_path / "partials").read_bytes()])
+    (opened,) = open_sums(task, BATCH, handover.entries, decryptor).sums
+    assert opened.counts[3] == 500
+
+
+def test_an_issuer_is_set_up_and_its_keys_go_into_the_task(
+    call: Call, tmp_path: Path, design_keys: DesignKeys
+) -> None:
+    public, state = tmp_path / "issuer.pub", tmp_path / "issuer.sqlite"
+    assert call("issuer", "new", tmp_path / "issuer.key", "--out", public, "--days", 2)[0] == 0
+    code, credential, _ = call("issuer", "enrol", state, "host-1")
+    assert (code, len(credential.strip())) == (0, 64)
+    assert call("issuer", "enrol", state, "host-1")[0] == 64
+    assert json.loads(call("issuer", "list", state, "--format", "json")[1]) == [{"name": "host-1"}]
+    assert call("issuer", "strike", state, "host-1")[0] == 0
+    write_keys(tmp_path / "ds.key", design_keys, passphrase=None)
+    call("task", "new", tmp_path / "t.toml")
+    given = (tmp_path / "t.toml", "--keys", tmp_path / "ds.key", "--out", tmp_path / "t.task")
+    assert call("task", "sign", *given, "--issuer", public)[0] == 0
+    task = verify((tmp_path / "t.task").read_bytes())
+    assert key_ring(task.issuer_keys) == key_ring(public.read_bytes())
+    code, _, err = call("task", "sign", *given)
+    assert code == 0
+    assert "without --issuer" in err
+
+
+def test_wrong_addresses_and_files_are_named(call: Call, tmp_path: Path, desk: Desk) -> None:
+    place = (tmp_path / "a.task", tmp_path / "releases", "--batch", 7, "--out", tmp_path / "p")
+    assert call("release", "approve", *place, "--gatekeeper", "keeper")[0] == 10
+    assert call("release", "approve", *place, "--gatekeeper", "http://127.0.0.1:9")[0] == 40
+    assert call("release", "list", tmp_path / "a.task", tmp_path / "none")[0] == 10
+    assert call("release", "list", tmp_path / "none.task", tmp_path)[0] == 13
+    assert call("gatekeeper", tmp_path / "s", tmp_path / "a.task", "--ledger-signer", "zz")[0] == 10
+    assert call("verify", desk.ledger_path, "--report", "77")[0] == 10
