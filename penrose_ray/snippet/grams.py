@@ -99,24 +99,32 @@ def grams(launches: Launches, size: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Distinct values, uint64, how often each occurs, and a row where it stands."""
+    """Distinct values, uint64, and how often each occurs."""
 
     values: NDArray[np.uint64]
     counts: NDArray[np.int64]
     rows: NDArray[np.int64]
+    """A row where each stands."""
+    ordered: NDArray[np.uint64]
+    """All rows, in the order of their values, in the bits under `low`."""
+    low: np.uint64
+
+    def rows_of(self, which: int) -> NDArray[np.int64]:
+        """All rows where the value with that number stands, ascending."""
+        start = int(self.counts[:which].sum())
+        part = self.ordered[start : start + int(self.counts[which])]
+        return (part & self.low).astype(np.int64)
 
 
 def tally(values: NDArray[np.uint64]) -> Tally:
     """Count values by their 48 leading bits (fewer past 65,535 rows): one sort of words that carry rows."""
     bits = max(16, len(values).bit_length())
     low = np.uint64((1 << bits) - 1)
-    packed = np.sort((values & ~low) | np.arange(len(values), dtype=np.uint64))
-    first = np.append(0, np.flatnonzero((packed[1:] ^ packed[:-1]) > low) + 1)
-    rows = (packed.take(first) & low).astype(np.int64)
-    counts = np.empty(len(first), np.int64)
-    np.subtract(first[1:], first[:-1], out=counts[:-1])
-    counts[-1] = len(values) - first[-1]
-    return Tally(values.take(rows), counts, rows)
+    ordered = np.sort((values & ~low) | np.arange(len(values), dtype=np.uint64))
+    first = np.append(0, np.flatnonzero((ordered[1:] ^ ordered[:-1]) > low) + 1)
+    rows = (ordered.take(first) & low).astype(np.int64)
+    counts = np.diff(first, append=len(values))
+    return Tally(values.take(rows), counts, rows, ordered, low)
 
 
 def scattered(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -41,57 +41,82 @@ class _Continuations:
     count: NDArray[np.int64]
     usual: NDArray[np.intp]
     """For each gram the row of the usual continuation of its context."""
+    order: NDArray[np.intp]
+    """Number of each gram in the tally."""
     tally: Tally
-    """The grams as they were counted."""
+    starts: NDArray[np.intp] | None
+    """Row of each window that was tallied; None where all were."""
+
+    def where(self, gram: int) -> NDArray[np.int64]:
+        """Rows at which a gram starts."""
+        rows = self.tally.rows_of(int(self.order[gram]))
+        return rows if self.starts is None else self.starts[rows]
 
 
-def mended(launches: Launches, size: int) -> tuple[Launches, Tally]:
-    """The launches with what was evidently lost put back, and their grams of `size` names."""
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A window as it came and as it was before records were lost; the same where none were."""
+
+    launches: Launches
+    plain: Tally
+    """Grams of the launches as they came."""
+    grams: Tally
+    """Grams of the mended launches."""
+
+
+def mended(launches: Launches, size: int) -> Mended:
+    """Put back what was evidently lost; `size` names make a gram."""
+    if launches.shortest <= size:
+        plain = tally(grams(launches, size))
+        return Mended(launches, plain, plain)
+    known = _continuations(launches, size)
+    plain = known.tally
     for _ in range(_PASSES):
-        if launches.shortest <= size:
+        places, lost = _losses(known, size)
+        if len(places) == 0:
             break
-        at, mask = windows(launches.hashes, size), inside(launches, size)
-        known = _continuations(launches.hashes, at, mask, size)
-        doubtful, put_back, steps = _explained(known, size)
-        if len(doubtful) == 0:
-            return launches, known.tally
-        places, lost = _losses(at, mask, known.gram[doubtful], put_back, steps)
-        launches = _inserted(launches, places + size - 1, lost)
-    return launches, tally(grams(launches, size))
+        launches = _inserted(launches, places, lost)
+        known = _continuations(launches, size)
+    return Mended(launches, plain, known.tally)
 
 
-def _losses(
-    at: NDArray[np.uint64],
-    mask: NDArray[np.bool_] | slice,
-    wanted: NDArray[np.uint64],
-    put_back: NDArray[np.uint64],
-    steps: NDArray[np.intp],
-) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-    """Where the `wanted` grams stand, ascending, and what to put back there, both repeated for each step."""
-    order = np.argsort(wanted)
-    nearest = order[np.minimum(np.searchsorted(wanted, at, sorter=order), len(wanted) - 1)]
-    hit = wanted[nearest] == at
-    if not isinstance(mask, slice):
-        hit &= mask
-    rows = np.flatnonzero(hit)
-    which = nearest[rows]
-    lost = np.concatenate([put_back[: steps[each], each] for each in which])
-    return np.repeat(rows, steps[which]), lost
+def _losses(known: _Continuations, size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Rows before which records are missing, ascending and once for each, and their name hashes."""
+    doubtful, put_back, steps = _explained(known, size)
+    if len(doubtful) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.uint64)
+    rows = [known.where(each) for each in doubtful]
+    which = np.repeat(np.arange(len(doubtful)), [len(each) for each in rows])
+    ends = np.concatenate(rows) + (size - 1)
+    order = np.argsort(ends, kind="stable")
+    ends, which = ends[order], which[order]
+    repeats = steps[which]
+    step = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    return np.repeat(ends, repeats), put_back[step, np.repeat(which, repeats)]
 
 
-def _continuations(
-    hashes: NDArray[np.uint64], at: NDArray[np.uint64], mask: NDArray[np.bool_] | slice, size: int
-) -> _Continuations:
-    found = tally(at[mask])
-    where = found.rows if isinstance(mask, slice) else np.flatnonzero(mask)[found.rows]
-    gram, count = found.values, found.counts
+def _continuations(launches: Launches, size: int) -> _Continuations:
+    hashes, mask = launches.hashes, inside(launches, size)
+    found = tally(windows(hashes, size)[mask])
+    starts = None if isinstance(mask, slice) else np.flatnonzero(mask)
+    where = found.rows if starts is None else starts[found.rows]
     first, last = hashes.take(where), hashes.take(where + size - 1)
-    context = (gram - last) * _INVERSE
-    order = np.lexsort((count, context))
+    context = (found.values - last) * _INVERSE
+    order = np.lexsort((found.counts, context))
     ordered = context[order]
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], np.True_))
     usual = ends[np.searchsorted(ends, np.arange(len(order)))]
-    return _Continuations(gram[order], ordered, last[order], first[order], count[order], usual, found)
+    return _Continuations(
+        found.values[order],
+        ordered,
+        last[order],
+        first[order],
+        found.counts[order],
+        usual,
+        order,
+        found,
+        starts,
+    )
 
 
 _INVERSE = np.uint64(pow(MULTIPLIER, -1, 1 << 64))

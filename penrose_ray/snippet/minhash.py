@@ -15,7 +15,7 @@ import numpy as np
 
 from penrose_ray.errors import ConfigError
 from penrose_ray.snippet.grams import by_stream, grams, scattered, tally
-from penrose_ray.snippet.mending import mended
+from penrose_ray.snippet.mending import Mended, mended
 from penrose_ray.snippet.names import NameHashes
 from penrose_ray.snippet.scheme import DEFAULT_SCHEME, FUNCTIONS, SCHEMES, Scheme, View, scheme
 from penrose_ray.snippet.shape import shape
@@ -160,11 +160,14 @@ def of_hashes(
         raise ConfigError("An empty run of kernels has no signature.", remedy="Pass at least one launch.")
     xp = array_namespace(hashes)
     launches = by_stream(on_host(hashes), None if streams is None else on_host(streams))
-    whole, found = mended(launches, of.gram) if of.mended else (launches, tally(grams(launches, of.gram)))
-    plain = found if whole is launches else tally(grams(launches, of.gram))
-    rows = _views(plain, found, of, xp)
+    if of.mended:
+        whole = mended(launches, of.gram)
+    else:
+        plain = tally(grams(launches, of.gram))
+        whole = Mended(launches, plain, plain)
+    rows = _views(whole.plain, whole.grams, of, xp)
     if of.shape:
-        rows.append(_shape(whole, of, salt, xp))
+        rows.append(_shape(whole.launches, of, salt, xp))
     return Signature(of.id, np.concatenate(rows))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+
+sys.path.append(str(Path(__file__).parents[2]))  # the measures of benchmarks/ are tested here, too
 
 
 @pytest.fixture(scope="session")

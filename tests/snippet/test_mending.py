@@ -28,16 +28,17 @@ def loop(program: Callable[..., NDArray[np.int64]], names: list[str]) -> NDArray
 
 @pytest.mark.parametrize("lost", [[1000], [1000, 1001], [700, 1000, 1900, 3333]])
 def test_lost_launches_are_put_back_where_they_were(loop: NDArray[np.uint64], lost: list[int]) -> None:
-    whole, found = mended(Launches(np.delete(loop, lost)), GRAM)
+    whole = mended(Launches(np.delete(loop, lost)), GRAM)
 
-    assert whole.hashes.tolist() == loop.tolist()
-    assert found.counts.sum() == len(loop) - GRAM + 1
+    assert whole.launches.hashes.tolist() == loop.tolist()
+    assert whole.grams.counts.sum() == len(loop) - GRAM + 1
 
 
 def test_a_window_without_loss_stays_as_it_is(loop: NDArray[np.uint64]) -> None:
-    whole, _ = mended(Launches(loop), GRAM)
+    whole = mended(Launches(loop), GRAM)
 
-    assert whole.hashes is loop
+    assert whole.launches.hashes is loop
+    assert whole.plain is whole.grams
 
 
 def test_one_percent_of_scattered_loss_is_almost_undone(loop: NDArray[np.uint64]) -> None:
@@ -47,9 +48,9 @@ def test_one_percent_of_scattered_loss_is_almost_undone(loop: NDArray[np.uint64]
     def false_grams(launches: Launches) -> int:
         return len(set(grams(launches, GRAM).tolist()) - true)
 
-    whole, _ = mended(Launches(kept), GRAM)
+    whole = mended(Launches(kept), GRAM)
     assert false_grams(Launches(kept)) > 100
-    assert false_grams(whole) < 15
+    assert false_grams(whole.launches) < 15
 
 
 def test_a_branch_that_is_taken_often_is_no_loss() -> None:
@@ -58,31 +59,32 @@ def test_a_branch_that_is_taken_often_is_no_loss() -> None:
     iterations = [np.delete(body, 10) if number % 3 < 2 else body for number in range(60)]
     launches = Launches(np.concatenate(iterations))
 
-    whole, _ = mended(launches, GRAM)
+    whole = mended(launches, GRAM)
 
-    assert len(whole.hashes) == len(launches.hashes)
+    assert len(whole.launches.hashes) == len(launches.hashes)
 
 
 def test_streams_are_mended_each_by_itself(loop: NDArray[np.uint64]) -> None:
     other = loop[::-1].copy()
     damaged = Launches(np.concatenate((np.delete(loop, 1000), np.delete(other, 500))), (0, len(loop) - 1))
 
-    whole, _ = mended(damaged, GRAM)
+    whole = mended(damaged, GRAM)
 
-    assert whole.starts == (0, len(loop))
-    assert whole.hashes.tolist() == [*loop.tolist(), *other.tolist()]
+    assert whole.launches.starts == (0, len(loop))
+    assert whole.launches.hashes.tolist() == [*loop.tolist(), *other.tolist()]
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=120))
 def test_mending_takes_nothing_away_and_tallies_what_it_returns(ids: list[int]) -> None:
     hashes = NameHashes().of(["a", "b", "c"])[np.array(ids)]
 
-    whole, found = mended(Launches(hashes), GRAM)
+    whole = mended(Launches(hashes), GRAM)
 
-    rest = iter(whole.hashes.tolist())
+    rest = iter(whole.launches.hashes.tolist())
     assert all(each in rest for each in hashes.tolist()), "the launches are a subsequence of the mended ones"
-    expected = Counter(grams(whole, GRAM).tolist())
-    assert dict(zip(found.values.tolist(), found.counts.tolist(), strict=True)) == expected
+    for launches, found in ((Launches(hashes), whole.plain), (whole.launches, whole.grams)):
+        expected = Counter(grams(launches, GRAM).tolist())
+        assert dict(zip(found.values.tolist(), found.counts.tolist(), strict=True)) == expected
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60), st.integers(1, 12))
@@ -115,6 +117,8 @@ def test_a_tally_counts_each_value(values: list[int]) -> None:
 
     assert dict(zip(found.values.tolist(), found.counts.tolist(), strict=True)) == Counter(values)
     assert np.array(values, np.uint64)[found.rows].tolist() == found.values.tolist()
+    for number, value in enumerate(found.values.tolist()):
+        assert found.rows_of(number).tolist() == [row for row, each in enumerate(values) if each == value]
 
 
 def test_a_shape_is_the_distance_to_the_last_launch_of_the_same_kernel() -> None:
