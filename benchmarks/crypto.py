@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Timings = dict[str, Timing]
     Figures = dict[str, object]
 
-BATCH = 512
+BATCH = 1024
 KEY_ROUNDS = 3
 PER_RUN = 10
 SAMPLES = 10_000
@@ -105,7 +105,7 @@ def addition(keys: Keys, rounds: int) -> tuple[Timings, Figures]:
     """One more histogram in a sum, over batches from bytes to bytes."""
     n = weak_modulus()
     bins = report().bins.tolist()
-    plain = [plain_encrypt(n, bins) for _ in range(4)] * (BATCH // 32)
+    plain = [plain_encrypt(n, bins) for _ in range(4)] * (BATCH // 64)
     oracle = phe.PaillierPublicKey(int(n))
     listed = [oracle.encrypt(value) for value in bins]
     blobs = {each.name: batch(keys[each.modulus_bits], each) for each in (STD3072, STD2048, COMPACT)}

@@ -39,6 +39,7 @@ class Chains:
         self._bases: list[int] = []
         self._stride = field.limbs * 8
         self._free: list[int] = []
+        self._power = 1, field.r
 
     def multiply(self, chains: Sequence[Chain], lengths: Sequence[int], packed: Words) -> None:
         """Multiply each chain by its share of packed numbers, `lengths` of them, by their addresses in turn.
@@ -64,8 +65,10 @@ class Chains:
 
     def product(self, chain: Chain) -> mpz:
         """The product of all factors so far."""
-        modulus = self._field.modulus
-        product = self._field.power_of_r(chain.factors - len(chain.rows))
+        exponent, modulus = chain.factors - len(chain.rows), self._field.modulus
+        if exponent != self._power[0]:  # chains of one sum have the same
+            self._power = exponent, self._field.power_of_r(exponent)
+        product = self._power[1]
         for row in chain.rows:
             product = product * self._field.number(self._row(row)) % modulus
         return product
