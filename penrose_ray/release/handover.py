@@ -252,7 +252,7 @@ class _Seal:
             gpu_model=self.gpu_model_of(first.class_id),
             counter_set=first.counter_set,
             weight=_weight(bundle),
-            blob=self.encryptor.rerandomise(self._merged(bundle)),
+            blob=self._merged(bundle),
             id_checksum=_xor(part.id_checksum for part in bundle),
             ids_root=Tree(_ids(bundle)).root,
             sub_batch=sub_batch,
@@ -264,9 +264,10 @@ class _Seal:
         sums: Accumulators[None] = Accumulators(task.key(), task.profile(), capacity=task.capacity())
         for part in parts:
             sums.merge(None, part.blob, part.weight)
-        if task.noise_sigma:
-            noise = noise_slots(task, self.sample)
-            sums.add_noise(None, self.encryptor.encrypt(pack(noise, task.profile())))
+        if not task.noise_sigma:
+            return self.encryptor.rerandomise(sums.to_bytes(None))
+        noise = noise_slots(task, self.sample)  # freshly encrypted, so the sum is re-randomised with it
+        sums.add_noise(None, self.encryptor.encrypt(pack(noise, task.profile())))
         return sums.to_bytes(None)
 
 

@@ -252,3 +252,12 @@ def test_noise_that_follows_the_data_breaks_its_epsilon() -> None:
         return world + rng.normal(0, sigma, (ROUNDS, 128))
 
     assert lower_bound(runs) > EPSILON
+
+
+def test_a_noisy_release_of_the_same_sum_is_another_ciphertext(noisy: Task, parts: Parts) -> None:
+    still = np.zeros(128, np.int64)
+    made = [
+        build(noisy, [parts.one("a", 5)], lambda _: "GPU", parts.encryptor, sample=lambda _: still)
+        for _ in range(2)
+    ]
+    assert made[0].entries[0].blob != made[1].entries[0].blob
