@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
+from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.threshold import Partial
+from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.draft import task_from
 from penrose_ray.errors import ReleaseFormatError, ShareError
 from penrose_ray.opening import Opening, open_sums, write_parquet
@@ -163,11 +163,10 @@ class DesignServer:
 
 
 def _keys(settings: DesignServerSettings) -> DesignKeys:
-    variable = settings.passphrase_variable
-    passphrase = os.environ[variable].encode() if variable else None
+    unlock = Unlock(settings.passphrase_variable, settings.hsm_token)
     if settings.create_key and not settings.key_file.exists():
         settings.key_file.parent.mkdir(parents=True, exist_ok=True)
         keys = DesignKeys.generate()
-        write_keys(settings.key_file, keys, passphrase=passphrase)
+        unlock.write(settings.key_file, keys)
         return keys
-    return read_keys(settings.key_file, passphrase=passphrase)
+    return unlock.read(settings.key_file)

@@ -57,6 +57,8 @@ class DesignServerSettings(Section):
     key_file: Path
     passphrase_variable: str = ""
     """Name of the environment variable that holds the key file's passphrase; empty for none."""
+    hsm_token: str = ""
+    """Label of the hardware token that wrapped the key file; PENROSE_HSM_MODULE and PENROSE_HSM_PIN open it."""
     create_key: bool = False
     """Make the key file when it is missing (a demo's convenience)."""
     releases_dir: Path
@@ -82,6 +84,45 @@ class ClientSettings(Section):
     """Name of the environment variable that holds the credential that the issuer gave this client."""
 
 
+class TorSettings(Section):
+    """The gateway as onion services, through a tor of its own (docs/tor.md)."""
+
+    home: Path
+    """tor's directory; it holds the keys of the addresses."""
+    instances: int = Field(default=1, ge=1, le=20)
+    """How many addresses."""
+    authorised: dict[str, str] = {}
+    """Public keys (x25519, base32) of those who may find the service, by name; empty for everybody."""
+    single_hop: bool = False
+    """Half the hops, when the service's own location is no secret."""
+    torrc: tuple[str, ...] = ()
+    """More lines for tor's configuration."""
+    start_timeout_s: float = Field(default=120.0, gt=0)
+
+
+class TlsSettings(Section):
+    """A second port of the gateway, TLS 1.3 with client certificates (docs/transport.md)."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - it asks every client for its certificate
+    port: int = Field(ge=1, le=65535)
+    certificate: Path
+    key: Path
+    clients: Path
+    """Certificates of clients, or of the authority that issues them."""
+
+    def absolute(self) -> TlsSettings:
+        """The same with paths that do not depend on the current directory."""
+        paths = {name: getattr(self, name).absolute() for name in ("certificate", "key", "clients")}
+        return self.model_copy(update=paths)
+
+
+class TransportSettings(Section):
+    """Ways to the gateway besides its own port."""
+
+    tor: TorSettings | None = None
+    tls: TlsSettings | None = None
+
+
 class RunSettings(Section):
     """How long a run lasts and where its results go."""
 
@@ -100,6 +141,7 @@ class Settings(Section):
     policy_file: Path
     """The owner's policy that the clients of this topology obey."""
     run: RunSettings = RunSettings()
+    transport: TransportSettings = TransportSettings()
 
 
 S = TypeVar("S", bound=BaseModel)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,26 +11,36 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.crypto.dealer import deal
 from penrose_ray.crypto.key_share import write_share
-from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
+from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.private_key import PrivateKey
-from penrose_ray.errors import ConfigError
+from penrose_ray.crypto.unlock import Unlock
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at the design server's keys.")
 FileArgument = Annotated[Path, typer.Argument(help="The key file.")]
 VariableOption = Annotated[
     str, typer.Option("--passphrase-variable", help="Environment variable that holds the passphrase.")
 ]
+HsmOption = Annotated[
+    str,
+    typer.Option(
+        "--hsm",
+        metavar="TOKEN",
+        help="Label of a token; PENROSE_HSM_MODULE and PENROSE_HSM_PIN say how to open it.",
+    ),
+]
 
 
 @app.command("new")
-def new(path: FileArgument, passphrase_variable: VariableOption = "", bits: int = 3072) -> None:
+def new(
+    path: FileArgument, passphrase_variable: VariableOption = "", hsm: HsmOption = "", bits: int = 3072
+) -> None:
     """Make a Paillier key and a signing key and write them to a new file of mode 0600.
 
     Example: PASS=... penrose keys new design_server.key --passphrase-variable PASS
     """
     paillier = PrivateKey.generate(bits, progress=say)
     keys = DesignKeys(paillier, Ed25519PrivateKey.generate())
-    write_keys(path, keys, passphrase=_passphrase(passphrase_variable))
+    Unlock(passphrase_variable, hsm).write(path, keys)
     say(f"{path} written; keep a copy in a safe place, nothing opens a release without it")
     typer.echo(paillier.public_key.fingerprint)
 
@@ -41,6 +50,7 @@ def rotate(
     old: Annotated[Path, typer.Argument(help="The key file in use; it is kept.")],
     new_path: Annotated[Path, typer.Argument(metavar="NEW", help="The key file to make.")],
     passphrase_variable: VariableOption = "",
+    hsm: HsmOption = "",
 ) -> None:
     """Make a new Paillier key under the same signing key, so that clients keep their pinned signer.
 
@@ -48,22 +58,26 @@ def rotate(
 
     A rotated key is a new task: sign the draft again. Keep the old file until its last batch is opened.
     """
-    signing = load_keys(old, passphrase_variable).signing
+    unlock = Unlock(passphrase_variable, hsm)
+    signing = unlock.read(old).signing
     paillier = PrivateKey.generate(progress=say)
-    write_keys(new_path, DesignKeys(paillier, signing), passphrase=_passphrase(passphrase_variable))
+    unlock.write(new_path, DesignKeys(paillier, signing))
     say(f"{new_path} written; sign a new task with it and keep {old} until its last batch is opened")
     typer.echo(paillier.public_key.fingerprint)
 
 
 @app.command("show")
 def show(
-    path: FileArgument, passphrase_variable: VariableOption = "", form: FormatOption = Format.TABLE
+    path: FileArgument,
+    passphrase_variable: VariableOption = "",
+    hsm: HsmOption = "",
+    form: FormatOption = Format.TABLE,
 ) -> None:
     """Print the public halves of a key file.
 
     Example: penrose keys show design_server.key --format json
     """
-    keys = load_keys(path, passphrase_variable)
+    keys = Unlock(passphrase_variable, hsm).read(path)
     row = {
         "bits": keys.paillier.public_key.bits,
         "fingerprint": keys.paillier.public_key.fingerprint,
@@ -80,6 +94,7 @@ def deal_shares(
     threshold: Annotated[int, typer.Option("--threshold", min=2, help="Parties that open together.")] = 2,
     parties: Annotated[int, typer.Option("--parties", min=2, help="Parties that get a share.")] = 3,
     passphrase_variable: VariableOption = "",
+    hsm: HsmOption = "",
 ) -> None:
     """Split the Paillier key into shares, so that no single party opens a release.
 
@@ -87,7 +102,7 @@ def deal_shares(
 
     Do this on a machine without network, hand each share to its party and destroy the key file.
     """
-    shares = deal(load_keys(path, passphrase_variable).paillier, threshold=threshold, parties=parties)
+    shares = deal(Unlock(passphrase_variable, hsm).read(path).paillier, threshold=threshold, parties=parties)
     out.mkdir(parents=True, exist_ok=True)
     for share in shares:
         write_share(out / f"share-{share.index}.key", share, passphrase=None)
@@ -95,22 +110,14 @@ def deal_shares(
 
 
 @app.command("fingerprint")
-def fingerprint(path: FileArgument, passphrase_variable: VariableOption = "") -> None:
+def fingerprint(path: FileArgument, passphrase_variable: VariableOption = "", hsm: HsmOption = "") -> None:
     """Print the fingerprint of the Paillier key, by which clients pin it.
 
     Example: penrose keys fingerprint design_server.key
     """
-    typer.echo(load_keys(path, passphrase_variable).paillier.public_key.fingerprint)
+    typer.echo(Unlock(passphrase_variable, hsm).read(path).paillier.public_key.fingerprint)
 
 
-def load_keys(path: Path, passphrase_variable: str) -> DesignKeys:
-    """Read a key file with the passphrase of an environment variable, or without one."""
-    return read_keys(path, passphrase=_passphrase(passphrase_variable))
-
-
-def _passphrase(variable: str) -> bytes | None:
-    if not variable:
-        return None
-    if variable not in os.environ:
-        raise ConfigError(f"The environment has no variable {variable}.", remedy="Set it to the passphrase.")
-    return os.environ[variable].encode()
+def load_keys(path: Path, passphrase_variable: str, hsm: str = "") -> DesignKeys:
+    """Read a key file for another command."""
+    return Unlock(passphrase_variable, hsm).read(path)

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penrose_ray.cli.keys import VariableOption, load_keys
+from penrose_ray.cli.keys import HsmOption, VariableOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.draft import task_from
 from penrose_ray.errors import ConfigError, TaskError
@@ -77,12 +77,13 @@ def sign_draft(
         Path | None, typer.Option("--issuer", help="The issuer's public keys, of penrose issuer new.")
     ] = None,
     passphrase_variable: VariableOption = "",
+    hsm: HsmOption = "",
 ) -> None:
     """Check a draft, sign it with the design server's key and print the task's id.
 
     Example: penrose task sign fleet.toml --keys design_server.key --out fleet.task
     """
-    secrets = load_keys(keys, passphrase_variable)
+    secrets = load_keys(keys, passphrase_variable, hsm)
     task = task_from(TomlFile(draft), secrets.paillier.public_key)
     if issuer is not None:
         task = msgspec.structs.replace(task, issuer_keys=key_ring(_read(issuer)).encode())

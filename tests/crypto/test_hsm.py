@@ -12,6 +12,7 @@ import pytest
 
 from penrose_ray.crypto.hsm import Token
 from penrose_ray.crypto.keyfile import read_keys, write_keys
+from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError
 
 if TYPE_CHECKING:
@@ -106,3 +107,21 @@ def test_wrong_pin_token_and_library_say_what_to_do(module: Path, tmp_path: Path
         Token(module, "absent", PIN).wrap(b"x", b"")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         Token(tmp_path / "none.so", "design", PIN).wrap(b"x", b"")
+
+
+def test_a_token_named_by_configuration_opens_the_key_file(
+    module: Path, tmp_path: Path, design_keys: DesignKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENROSE_HSM_MODULE", str(module))
+    monkeypatch.setenv("PENROSE_HSM_PIN", PIN)
+    path = tmp_path / "design.key"
+    Unlock(hsm_token=TOKEN).write(path, design_keys)
+
+    assert Unlock(hsm_token=TOKEN).read(path).paillier.fingerprint == design_keys.paillier.fingerprint
+    with pytest.raises(KeyFormatError, match="token"):
+        Unlock().read(path)
+    with pytest.raises(ConfigError, match="one of the two"):
+        Unlock("PASSPHRASE", TOKEN).read(path)
+    monkeypatch.delenv("PENROSE_HSM_PIN")
+    with pytest.raises(ConfigError, match="PENROSE_HSM_PIN"):
+        Unlock(hsm_token=TOKEN).read(path)
