@@ -9,6 +9,7 @@ import typer
 
 from penrose_ray import __version__
 from penrose_ray.cli import (
+    capture,
     classify,
     client,
     gatekeeper,
@@ -41,6 +42,7 @@ app.command("up")(service.up)
 app.command("status")(service.status)
 app.command("compact")(service.compact)
 app.command("down")(service.down)
+app.command("capture")(capture.capture)
 app.command("inspect")(inspect.inspect)
 app.command("classify")(classify.classify)
 app.command("simulate")(simulate.simulate)

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from penrose_ray.capture.summary import summarise
+from penrose_ray.cli.capture import PageOption, RedactOption, ToolsOption, chosen_tools, show
 from penrose_ray.cli.output import Format, FormatOption, print_rows
 from penrose_ray.errors import TraceError
 
@@ -17,14 +18,26 @@ _COLUMNS = ("file", "format", "kernels", "distinct_names", "devices", "streams",
 
 def inspect(
     files: Annotated[list[Path], typer.Argument(help="Trace files, compressed or not.")],
+    tools: ToolsOption = "",
+    page: PageOption = None,
     form: FormatOption = Format.TABLE,
+    *,
+    redact: RedactOption = False,
 ) -> None:
     """Count kernels, names, devices and streams of trace files, and say what is wrong with them.
 
     Example: penrose inspect trace.json.gz --format json
 
-    Exit code 20 when no file at all can be read.
+    With -t TOOL,... tools look at the files instead, all ranks together.
+
+    Exit code 20 when no file at all can be read, with tools when one of them cannot.
     """
+    if tools:
+        from penrose_ray.capture.tools.session import analyse_files  # noqa: PLC0415 - only with tools
+
+        chosen = chosen_tools(tools)
+        show(analyse_files(files, chosen), chosen, form, page, redact=redact)
+        return
     summaries = [summarise(path) for path in files]
     print_rows([msgspec.to_builtins(each) for each in summaries], _COLUMNS, form, "Trace files")
     if all(each.error for each in summaries):

@@ -1,0 +1,93 @@
+"""`penrose capture` on a real OpenCL program, and `penrose inspect -t`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Call = Callable[..., tuple[int, str, str]]
+
+SAMPLE = Path(__file__).parents[2] / "penrose_ray" / "capture" / "samples" / "sort.json.gz"
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on this machine"
+)
+PROGRAM = """
+import sys
+import pyopencl as cl
+context = cl.Context([device for platform in cl.get_platforms() for device in platform.get_devices()][:1])
+queue = cl.CommandQueue(context)
+program = cl.Program(context, "kernel void one(global int *x) { x[get_global_id(0)]++; }"
+                              "kernel void two(global int *x) { x[get_global_id(0)]--; }").build()
+one, two = cl.Kernel(program, "one"), cl.Kernel(program, "two")
+buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 4096)
+for step in range(100):
+    one(queue, (64,), (16,), buffer)
+    two(queue, (8, 4), None, buffer)
+    queue.finish()
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@needs_compiler
+def test_every_launch_of_an_unmodified_program_reaches_the_tools(call: Call) -> None:
+    pytest.importorskip("pyopencl")
+    options = ("-t", "kernel_frequency,timeline_gaps", "--format", "json")
+    code, out, err = call("capture", *options, "--", sys.executable, "-c", PROGRAM, "0")
+    assert code == 0, err
+    kernels, gaps = json.loads(out)
+    assert {row["kernel"]: row["count"] for row in kernels["rows"]} == {"one": 100, "two": 100}
+    assert sum(row["timed"] for row in kernels["rows"]) > 150
+    assert gaps["tool"] == "timeline_gaps"
+
+
+@needs_compiler
+def test_a_rate_thins_times_and_no_counts_and_the_status_is_passed_on(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyopencl")
+    monkeypatch.setenv("PENROSE_SAMPLING_RATE", "10")
+    code, out, _ = call("capture", "--format", "json", "--", sys.executable, "-c", PROGRAM, "7")
+    (kernels,) = json.loads(out)
+    assert code == 7
+    assert sum(row["count"] for row in kernels["rows"]) == 200
+    assert 5 <= sum(row["timed"] for row in kernels["rows"]) <= 50
+
+
+def test_wrong_rate_and_unknown_tool_name_the_remedy(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = call("inspect", "-t", "no_such_tool", SAMPLE)
+    assert code == 10
+    assert "kernel_frequency" in err
+    monkeypatch.setenv("PENROSE_SAMPLING_RATE", "0")
+    code, _, err = call("capture", "--", "true")
+    assert code == 10
+    assert "PENROSE_SAMPLING_RATE" in err
+
+
+def test_inspect_shows_ranks_together_and_writes_a_page(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    options = ("-t", "kernel_frequency", "--format", "json", "--html", page)
+    code, out, _ = call("inspect", *options, SAMPLE, SAMPLE)
+    (kernels,) = json.loads(out)
+    assert code == 0
+    assert sum(row["count"] for row in kernels["rows"]) == 31_200
+    assert kernels["figures"]["activities"] == 31_200
+    text = page.read_text()
+    assert "<svg" in text
+    assert "http" not in text
+
+
+def test_redacted_output_names_no_kernel(call: Call) -> None:
+    code, plain, _ = call("inspect", "-t", "kernel_frequency", "--format", "csv", SAMPLE)
+    names = {line.split(",")[1] for line in plain.splitlines()[1:]}
+    assert code == 0
+    for form in ("json", "csv", "table"):
+        _, out, err = call("inspect", "-t", "kernel_frequency", "--format", form, "--redact", SAMPLE)
+        assert not any(name in out + err for name in names)
