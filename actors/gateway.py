@@ -88,11 +88,14 @@ class _Refused:
 class Intake:
     """From the bytes of a request to answers; knows nothing of HTTP."""
 
-    def __init__(self, signed_task: bytes, backend: Backend, *, most_reports: int) -> None:
+    def __init__(
+        self, signed_task: bytes, backend: Backend, *, most_reports: int, quote: bytes = b""
+    ) -> None:
         self.signed_task = signed_task
         self.task = verify(signed_task)
         self._backend = backend
         self._most_reports = most_reports
+        self.quote = quote
         self._blob_bytes = self.task.profile().blob_bytes
         self._tokens = Verifier(self.task.task_id, self.task.issuer_keys)
         self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
@@ -215,7 +218,7 @@ class Intake:
 
 
 def application(intake: Intake) -> web.Application:
-    """Routes: GET the task, POST reports, GET health."""
+    """Routes: GET the task and the machine's quote, POST reports, GET health."""
     app = web.Application(
         client_max_size=intake._most_reports * RECORD_BYTES + 1,  # noqa: SLF001 - same module
         middlewares=[_problems],
@@ -228,6 +231,9 @@ def application(intake: Intake) -> web.Application:
     async def reports(request: web.Request) -> web.Response:
         return _response(await intake.take(await request.read()))
 
+    async def quote(_request: web.Request) -> web.Response:
+        return web.Response(body=intake.quote, content_type="application/octet-stream")
+
     async def health(_request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "task": intake.task.task_id.hex()})
 
@@ -238,6 +244,7 @@ def application(intake: Intake) -> web.Application:
     app.router.add_post(f"{task_path}/reports", reports)
     app.router.add_get("/health", health)
     app.router.add_route("*", "/tasks/{task}", other_task)
+    app.router.add_get(f"{task_path}/quote", quote)
     app.router.add_route("*", "/tasks/{task}/reports", other_task)
     return app
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from penrose_ray.actors.attested import require_attested
 from penrose_ray.actors.client import POLL_EVENTS, Client, ClientCounts
 from penrose_ray.actors.purse import Purse
 from penrose_ray.capture.opencl import OpenCLSource
@@ -21,7 +22,7 @@ from penrose_ray.clock import SystemClock
 from penrose_ray.errors import ConfigError, QuotaError, TransportError
 from penrose_ray.policy import load_policy
 from penrose_ray.task import verify
-from penrose_ray.transport.http import HttpUploader
+from penrose_ray.transport.http import HttpUploader, fetch_quote
 from penrose_ray.transport.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class LiveClient:
         self, settings: ClientSettings, policy_file: Path, gateway_url: str, signed_task: bytes, signer: bytes
     ) -> None:
         task = verify(signed_task, trusted_signer=signer)
+        policy = load_policy(policy_file)
+        require_attested(policy, task.task_id, lambda: fetch_quote(gateway_url, task.task_id))
         self._source, self._feed = _source(settings)
         clock = SystemClock()
         self._outbox = Outbox(HttpUploader(gateway_url, task.task_id), clock)
@@ -126,7 +129,7 @@ class LiveClient:
         self._client = Client(
             self._source,
             task,
-            load_policy(policy_file),
+            policy,
             self._outbox,
             clock=clock,
             rng=np.random.default_rng(),

@@ -25,6 +25,10 @@ class OwnerPolicy(Section):
     """Least S: a task that samples more often is refused."""
     least_contributors: int = Field(default=50, ge=1)
     """Least k."""
+    attestation_key: str = ""
+    """The gateway's TPM attestation key, hexadecimal; with one, nothing is uploaded without a quote by it."""
+    attestation_state: str = ""
+    """SHA-256 of the software state that the quote must show, hexadecimal."""
     max_overhead_percent: float = Field(default=3.0, gt=0, le=100)
     """Budget of one core for capture and encryption."""
 

@@ -136,11 +136,22 @@ def fetch_task(
         ConfigError: `base_url` is no address.
         TransportError: the gateway cannot be reached or does not have the task.
     """
+    return _fetch(base_url, f"/tasks/{task_id.hex()}", dial, timeout_s)
+
+
+def fetch_quote(
+    base_url: str, task_id: TaskId, *, dial: Dial | None = None, timeout_s: float = _TIMEOUT_S
+) -> bytes:
+    """The TPM quote of the gateway's machine for a task, empty if it has none; raises like `fetch_task`."""
+    return _fetch(base_url, f"/tasks/{task_id.hex()}/quote", dial, timeout_s)
+
+
+def _fetch(base_url: str, path: str, dial: Dial | None, timeout_s: float) -> bytes:
     dial = dial or PlainDial()
     host, port, prefix = _address(base_url, dial.scheme)
     connection = _Connection(dial, host, port, timeout_s)
     try:
-        connection.request("GET", f"{prefix}/tasks/{task_id.hex()}")
+        connection.request("GET", f"{prefix}{path}")
         response = connection.getresponse()
         body = _read(response)
     except (OSError, http.client.HTTPException) as error:
@@ -150,8 +161,9 @@ def fetch_task(
     finally:
         connection.close()
     if response.status != _OK:
+        reason = _problem(body).detail or response.status
         raise TransportError(
-            f"The gateway has no task {task_id.hex()}: {_problem(body).detail or response.status}.",
+            f"The gateway has no task {path.removeprefix('/tasks/')}: {reason}.",
             remedy="Check the task id with the service's operator.",
         )
     return body

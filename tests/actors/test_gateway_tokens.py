@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
-from penrose_ray.actors.gateway import Intake
+from penrose_ray.actors.gateway import Intake, application
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.service import ShardService
@@ -20,6 +21,7 @@ from penrose_ray.release.tokens import DAY_S, Asker
 from penrose_ray.seal import Contribution, Sealer
 from penrose_ray.snippet.minhash import signature
 from penrose_ray.task import sign
+from penrose_ray.transport.http import fetch_quote
 from penrose_ray.types import ReportId
 from penrose_ray.wire import decode, encode
 
@@ -138,3 +140,14 @@ def test_a_report_id_that_is_not_the_tokens_is_refused(world: World) -> None:
 
 def test_a_report_with_token_fits_the_record(world: World) -> None:
     assert len(world.record(world.token())) == 4096
+
+
+def test_the_gateway_shows_its_quote(world: World) -> None:
+    async def shown() -> bytes:
+        async with TestClient(TestServer(application(world.intake))) as client:
+            url = str(client.make_url("/"))
+            return await asyncio.to_thread(fetch_quote, url, world.task.task_id)
+
+    assert asyncio.run(shown()) == b""
+    world.intake.quote = b"quote"
+    assert asyncio.run(shown()) == b"quote"
