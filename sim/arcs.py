@@ -80,14 +80,18 @@ class Union:
 
     def add(self, start: NDArray[np.uint64], length: NDArray[np.uint64]) -> None:
         """Add arcs that do not cross the end of their ring."""
+        if len(self._intervals) + len(start) == 0:
+            return
         packed = np.concatenate((self._intervals, start << _LENGTH_BITS | length))
         packed.sort()
         first = packed >> _LENGTH_BITS
-        reach = np.maximum.accumulate(first + (packed & _LENGTH_MASK))
-        begins = np.concatenate(([True], first[1:] > reach[:-1]))
-        at = np.flatnonzero(begins)
-        ends = np.append(reach[at[1:] - 1], reach[-1:])
-        self._intervals = first[at] << _LENGTH_BITS | (ends - first[at])
+        reach = packed  # from here on, the end of everything so far
+        reach &= _LENGTH_MASK
+        reach += first
+        np.maximum.accumulate(reach, out=reach)
+        last = np.flatnonzero(first[1:] > reach[:-1])
+        begins = first[np.concatenate(([0], last + 1))]
+        self._intervals = begins << _LENGTH_BITS | (reach[np.append(last, len(reach) - 1)] - begins)
 
     def covered(self) -> NDArray[np.int64]:
         """Covered cells of each application."""

@@ -159,11 +159,16 @@ class Fill:
         reports, clients, samples = (np.zeros(self._cycles, np.int64) for _ in range(3))
         full = 0
         for due in self.close():
-            each = due.full * self._reporting.samples_per_histogram + due.rest
-            reports += _sums(due.cycle, due.full + (due.rest > 0), self._cycles)
-            clients += np.bincount(due.cycle, minlength=self._cycles)
-            samples += _sums(due.cycle, each, self._cycles)
-            full += int(due.full.sum())
+            owners = np.bincount(due.cycle, minlength=self._cycles)
+            clients += owners
+            if due.full.any():
+                each = due.full * self._reporting.samples_per_histogram + due.rest
+                reports += _sums(due.cycle, due.full + (due.rest > 0), self._cycles)
+                samples += _sums(due.cycle, each, self._cycles)
+                full += int(due.full.sum())
+            else:
+                reports += owners
+                samples += _sums(due.cycle, due.rest, self._cycles)
         shape = (self._apps, self._groups)
         return Sent(
             reports=reports.reshape(shape),
@@ -178,14 +183,13 @@ class Fill:
         """Open histograms of the clients in rows `start` to `end` at the batch's end."""
         rows = np.stack([row[start:end] for row in self._rows], axis=1)
         rows.sort(axis=1)
-        client, value, count = _runs(rows)
-        used = value != self._idle
+        client, cycle, count, extra = _runs(rows)
+        used = cycle != int(self._idle) >> 1
         if not used.all():
-            client, value, count = client[used], value[used], count[used]
-        client = client + (start + self._first)
-        cycle = value >> 1
-        samples = (self._whole[cycle] + (value & 1)) * count
-        opened = _merged(Open(client, cycle, samples, np.zeros(len(client), np.bool_)))
+            client, cycle, count, extra = client[used], cycle[used], count[used], extra[used]
+        client += start + self._first
+        samples = self._whole[cycle] * count + extra
+        opened = Open(client, cycle, samples, np.zeros(len(client), np.bool_))
         mine = (self._carried.client >= start + self._first) & (self._carried.client < end + self._first)
         if not mine.any():
             return opened
@@ -209,6 +213,8 @@ class Fill:
         client, cycle = opened.client, opened.cycle
         if not due.all():
             client, cycle, samples = client[due], cycle[due], samples[due]
+        if samples.max(initial=0) < most:  # nearly always: a division for nothing takes its time
+            return Due(client, cycle, np.zeros(len(samples), np.int64), samples)
         if rules.reports_per_class:
             samples = np.minimum(samples, rules.reports_per_class * most)
         full, rest = np.divmod(samples, most)
@@ -248,14 +254,18 @@ def _columns(
 
 
 def _runs(
-    rows: NDArray[np.generic],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Row, value and length of each run of equal values in sorted rows."""
+    rows: NDArray[np.uint16 | np.uint32],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Row, cycle, windows and extra samples of each run of one cycle in sorted rows of 2 cycle + extra."""
+    cycles = rows >> 1
     begins = np.ones(rows.shape, np.bool_)
-    np.not_equal(rows[:, 1:], rows[:, :-1], out=begins[:, 1:])
+    np.not_equal(cycles[:, 1:], cycles[:, :-1], out=begins[:, 1:])
     first = np.flatnonzero(begins)
-    length = np.diff(np.append(first, rows.size))
-    return first // rows.shape[1], rows.reshape(-1)[first].astype(np.int64), length
+    end = np.append(first[1:], rows.size)
+    before = np.cumsum(rows & 1, dtype=np.int32)
+    extra = before[end - 1].astype(np.int64)
+    extra[1:] -= extra[:-1].copy()
+    return first // rows.shape[1], cycles.reshape(-1)[first].astype(np.int64), end - first, extra
 
 
 def _merged(opened: Open) -> Open:

@@ -8,6 +8,7 @@ anywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -81,13 +82,22 @@ class Block:
             bits = bits[client]
         phase = bits & LOW
         app = self.chooser.draw(self._application_bits(bits, client, window))
-        groups = sampling.counter_groups
-        turn = int(window * sampling.reset_s // sampling.rotation_s)
-        group = np.zeros(len(client), np.uint64)
-        if groups > 1:
-            group = (self.states[client] % np.uint64(groups) + np.uint64(turn)) % np.uint64(groups)
+        group = self._group(int(window * sampling.reset_s // sampling.rotation_s))
+        if scenario.load_form == "on_off":
+            group = group[client]
         whole, extra = self._samples(app, phase)
         return Visits(client, app, group, whole + extra, extra, phase)
+
+    @cached_property
+    def _first_group(self) -> NDArray[np.uint64]:
+        return self.states % np.uint64(self.scenario.sampling.counter_groups)
+
+    def _group(self, turn: int) -> NDArray[np.uint64]:
+        """The counter group that each client watches after so many turns."""
+        groups = np.uint64(self.scenario.sampling.counter_groups)
+        group = self._first_group + np.uint64(turn) % groups
+        np.subtract(group, groups, out=group, where=group >= groups)
+        return group
 
     def _application_bits(
         self, bits: NDArray[np.uint64], client: NDArray[np.int64], window: int
@@ -102,16 +112,26 @@ class Block:
         self, app: NDArray[np.uint64], phase: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Samples of a window: the mean's whole part, and one more as often as its fraction asks."""
+        whole, limit, alike = self._per_window
+        if alike:
+            each = np.full(len(app), whole[0], np.uint64)
+            if not limit[0]:
+                return each, np.zeros(len(app), np.uint64)
+            return each, (_again(phase) < limit[0]).astype(np.uint64)
+        return whole[app], (_again(phase) < limit[app]).astype(np.uint64)
+
+    @cached_property
+    def _per_window(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], bool]:
+        """Whole part and fraction (of 2^32) of a window's samples, and whether all applications agree."""
         mean = self.scenario.samples_per_window
-        if (mean == mean[0]).all():
-            mean = mean[:1]
-            app = np.zeros_like(app)
         whole = np.floor(mean)
         limit = ((mean - whole) * 2**32).astype(np.uint64)
-        if not limit.any():
-            return whole.astype(np.uint64)[app], np.zeros(len(app), np.uint64)
-        again = (phase * _MIXER) >> np.uint64(17) & LOW
-        return whole.astype(np.uint64)[app], (again < limit[app]).astype(np.uint64)
+        return whole.astype(np.uint64), limit, bool((mean == mean[0]).all())
+
+
+def _again(phase: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Other 32 random bits from those of the phase."""
+    return phase * _MIXER >> np.uint64(17) & LOW
 
 
 def blocks(scenario: Scenario, seed: int, first: int = 0, count: int | None = None) -> Iterator[Block]:
@@ -127,14 +147,17 @@ def arcs_of(visits: Visits, rings: Rings) -> tuple[NDArray[np.uint64], NDArray[n
     app = visits.app
     ring_length = rings.length[app]
     product = visits.phase * ring_length
-    ring = rings.start[app, visits.group] if rings.start.shape[1] > 1 else rings.start[:, 0][app]
+    groups = np.uint64(rings.start.shape[1])
+    ring = rings.start.reshape(-1)[app * groups + visits.group if groups > 1 else app]
     if (rings.residues > 1).any():
         residue = below(product & LOW, rings.residues[app])
         ring = ring + residue * (ring_length + np.uint64(1))
     length = np.minimum(visits.samples, ring_length)
     start, length = cut(ring + (product >> HALF), length, ring, ring_length)
+    if length.min(initial=1):
+        return start, length
     some = length > 0
-    return (start, length) if some.all() else (start[some], length[some])
+    return start[some], length[some]
 
 
 class StrideCoverage:
