@@ -73,6 +73,7 @@ class Desk:
             GateError: reports of the batch may still arrive.
             BudgetError: there is not enough budget left; the refusal is in the ledger.
             ClockError, LedgerError, ReleaseFormatError: as named.
+            ValueError: `make` made a hand-over of another task or batch.
         """
         with self._turn():
             if stored := self.releases.find(self._task.task_id, batch):
@@ -83,6 +84,8 @@ class Desk:
             self._require_due(batch)
             spent = self._spend(batch, ledger)
             made = make()
+            if (made.handover.task_id, made.handover.batch) != (self._task.task_id, batch):
+                raise ValueError(f"asked for batch {batch}, got batch {made.handover.batch} or another task")
             raw = made.handover.encode()
             self._write(self._prepared(batch), raw)
             self._write(self.members_path(batch), msgspec.msgpack.encode(made.members))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -287,7 +284,7 @@ def _xor(checksums: Iterable[bytes]) -> bytes:
 
 
 class Releases:
-    """A directory of hand-overs: each batch is handed over once, and the same bytes ever after."""
+    """A directory of hand-overs; `desk.Desk` alone adds to it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -308,28 +305,3 @@ class Releases:
         except FileNotFoundError:
             return None
         return decode(raw)
-
-    def obtain(self, task_id: TaskId, batch: BatchId, make: Callable[[], Handover]) -> Handover:
-        """The stored hand-over, or what `make` returns after it is on disk.
-
-        Raises:
-            ReleaseFormatError: the stored file is damaged or of another version.
-            ValueError: `make` made a hand-over of another task or batch.
-        """
-        return self.find(task_id, batch) or self._store(task_id, batch, make())
-
-    def _store(self, task_id: TaskId, batch: BatchId, handover: Handover) -> Handover:
-        if (handover.task_id, handover.batch) != (task_id, batch):
-            raise ValueError(f"asked for batch {batch}, got batch {handover.batch} or another task")
-        with tempfile.NamedTemporaryFile(dir=self._directory, suffix=".part") as part:
-            part.write(handover.encode())
-            part.flush()
-            os.fsync(part.fileno())
-            with contextlib.suppress(FileExistsError):  # another process was first: its bytes count
-                os.link(part.name, self.path(task_id, batch))
-        handle = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        return self.find(task_id, batch) or handover

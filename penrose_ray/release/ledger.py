@@ -7,6 +7,7 @@ whoever notes a head (index and hash) finds that out.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from typing import TYPE_CHECKING, Final, Literal
@@ -16,7 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from penrose_ray.crypto.secretfile import LEDGER_KEY, read_secret, write_secret
-from penrose_ray.errors import ClockError, KeyMissingError, LedgerError
+from penrose_ray.errors import ClockError, ConfigError, KeyMissingError, LedgerError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -239,6 +240,7 @@ def ledger_key(path: Path) -> Ed25519PrivateKey:
     except KeyMissingError:
         key = Ed25519PrivateKey.generate()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_secret(path, LEDGER_KEY, key.private_bytes_raw(), passphrase=None, token=None)
-        return key
+        with contextlib.suppress(ConfigError):  # another process was first: its key counts
+            write_secret(path, LEDGER_KEY, key.private_bytes_raw(), passphrase=None, token=None)
+        raw = read_secret(path, LEDGER_KEY, passphrase=None, token=None)
     return Ed25519PrivateKey.from_private_bytes(raw)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penrose_ray.errors import ReleaseFormatError
-from penrose_ray.release.handover import Handover, Releases, Withheld, build, decode
-from penrose_ray.types import BatchId
+from penrose_ray.release.handover import Handover, Withheld, build, decode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penrose_ray.task import Task
     from penrose_ray.types import ClassId
     from tests.release.conftest import Parts
@@ -123,50 +119,3 @@ def test_an_inconsistent_handover_is_refused(
     altered = msgspec.structs.replace(handover, entries=(msgspec.structs.replace(first, **changes), *rest))
     with pytest.raises(ReleaseFormatError, match=reason):
         decode(altered.encode())
-
-
-def test_the_same_request_gets_the_same_bytes(tmp_path: Path, task: Task, parts: Parts) -> None:
-    def make() -> Handover:
-        return build(task, [parts.one("a", 5)], model_of, parts.encryptor)
-
-    releases = Releases(tmp_path)
-    assert releases.find(task.task_id, BatchId(7)) is None
-    first = releases.obtain(task.task_id, BatchId(7), make)
-    again = Releases(tmp_path).obtain(task.task_id, BatchId(7), make)
-    assert again.encode() == first.encode() == releases.path(task.task_id, BatchId(7)).read_bytes()
-    assert list(tmp_path.iterdir()) == [releases.path(task.task_id, BatchId(7))]
-
-
-def test_racing_requests_get_the_same_bytes(tmp_path: Path, task: Task, parts: Parts) -> None:
-    releases, barrier, results = Releases(tmp_path), threading.Barrier(4), list[bytes]()
-
-    def ask() -> None:
-        def make() -> Handover:
-            made = build(task, [parts.one("a", 5)], model_of, parts.encryptor)
-            barrier.wait(timeout=30)
-            return made
-
-        results.append(releases.obtain(task.task_id, BatchId(7), make).encode())
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 4
-    assert len(set(results)) == 1
-
-
-def test_a_damaged_stored_handover_is_named(tmp_path: Path, task: Task, handover: Handover) -> None:
-    releases = Releases(tmp_path)
-    releases.obtain(task.task_id, BatchId(7), lambda: handover)
-    releases.path(task.task_id, BatchId(7)).write_bytes(handover.encode()[:-1])
-    with pytest.raises(ReleaseFormatError):
-        releases.obtain(task.task_id, BatchId(7), lambda: handover)
-
-
-def test_a_handover_of_another_batch_is_not_stored(tmp_path: Path, task: Task, handover: Handover) -> None:
-    releases = Releases(tmp_path)
-    with pytest.raises(ValueError, match="batch 8"):
-        releases.obtain(task.task_id, BatchId(8), lambda: handover)
-    assert list(tmp_path.iterdir()) == []

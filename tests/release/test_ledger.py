@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penrose_ray.clock import ManualClock
-from penrose_ray.errors import BudgetError, ClockError, GateError, KeyPermissionError, LedgerError
+from penrose_ray.errors import (
+    BudgetError,
+    ClockError,
+    GateError,
+    KeyPermissionError,
+    LedgerError,
+    ReleaseFormatError,
+)
 from penrose_ray.release.desk import Desk, Prover
 from penrose_ray.release.handover import make
 from penrose_ray.release.ledger import Facts, Ledger, check_chain, ledger_key, read_lines
@@ -235,3 +243,39 @@ def test_a_spent_budget_is_refused_and_the_refusal_booked(tmp_path: Path, task: 
     entries = check_chain(read_lines(at.ledger_path.read_bytes()), signer=at.signer)
     assert [(entry.facts.kind, entry.facts.reason) for entry in entries[1:]] == [("refused", "budget-spent")]
     assert at.releases.find(noisy.task_id, BATCH) is None
+
+
+def test_racing_requests_get_the_same_bytes(tmp_path: Path, task: Task, parts: Parts) -> None:
+    results, calls = list[bytes](), list[int]()
+
+    def fresh() -> Made:
+        calls.append(1)
+        return make(task, [parts.one("a", 5)], lambda _: MODEL, parts.encryptor)
+
+    def ask() -> None:
+        results.append(desk(tmp_path, task).release(BATCH, fresh).encode())
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert len(set(results)) == 1
+    assert len(calls) == 1
+
+
+def test_a_damaged_stored_handover_is_named(tmp_path: Path, task: Task, made: Made) -> None:
+    at = desk(tmp_path, task)
+    at.release(BATCH, lambda: made)
+    path = at.releases.path(task.task_id, BATCH)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ReleaseFormatError):
+        at.release(BATCH, lambda: made)
+
+
+def test_a_handover_of_another_batch_is_not_stored(tmp_path: Path, task: Task, made: Made) -> None:
+    at = desk(tmp_path, task)
+    with pytest.raises(ValueError, match="batch 5"):
+        at.release(BatchId(5), lambda: made)
+    assert at.releases.find(task.task_id, BatchId(5)) is None
