@@ -46,6 +46,19 @@ class Launches:
         return min(end - start for start, end in zip(self.starts, self.ends, strict=True))
 
 
+def beginning(launches: Launches, most: int) -> Launches:
+    """About the first `most` launches, of each stream its share."""
+    total = len(launches.hashes)
+    if total <= most:
+        return launches
+    if len(launches.starts) == 1:
+        return Launches(launches.hashes[:most])
+    lengths = np.subtract(launches.ends, launches.starts)
+    kept = -(-lengths * most // total)
+    parts = [launches.hashes[start : start + each] for start, each in zip(launches.starts, kept, strict=True)]
+    return Launches(np.concatenate(parts), (0, *np.cumsum(kept)[:-1].tolist()))
+
+
 def by_stream(hashes: NDArray[np.uint64], streams: NDArray[np.generic] | None) -> Launches:
     """Bring launches of each stream together, in their order."""
     if streams is None or bool((streams == streams[0]).all()):

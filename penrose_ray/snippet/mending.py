@@ -18,7 +18,7 @@ from penrose_ray.snippet.grams import MULTIPLIER, Launches, Tally, grams, inside
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_PASSES = 3
+_PASSES = 2
 _MOST_LOST = 2
 """Launches in a row that are put back at one place."""
 _RARE = 0.2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from penrose_ray.errors import ConfigError
-from penrose_ray.snippet.grams import by_stream, grams, scattered, tally
+from penrose_ray.snippet.grams import beginning, by_stream, grams, scattered, tally
 from penrose_ray.snippet.mending import Mended, mended
 from penrose_ray.snippet.names import NameHashes
 from penrose_ray.snippet.scheme import DEFAULT_SCHEME, FUNCTIONS, SCHEMES, Scheme, View, scheme
@@ -46,6 +46,8 @@ _HIGH = np.uint64(32)
 _LARGEST = np.uint32(0xFFFF_FFFF)
 _WHOLE = np.uint32(1)
 _SHAPE_VIEW = View(0.15, 2.0)
+_SHAPE_LAUNCHES = 4096
+"""The shape is read off so many launches: a window is long for the sake of rare grams, which it has none of."""
 _SHAPE_FUNCTIONS = 70
 """The other 30 look at names: a program without a name in common stays under 0.71 whatever its shape."""
 
@@ -206,7 +208,7 @@ def _views(plain: Tally, found: Tally, of: Scheme, xp: Any) -> list[NDArray[np.u
 
 def _shape(launches: Launches, of: Scheme, salt: int, xp: Any) -> NDArray[np.uint32]:  # noqa: ANN401 - a module
     """Most functions on grams of the shape, the others on the names in use."""
-    distances, names = shape(launches, of.shape - 1, salt)
+    distances, names = shape(beginning(launches, _SHAPE_LAUNCHES), of.shape - 1, salt)
     found = tally(grams(distances, of.shape))
     (least,) = _least_counts((_SHAPE_VIEW,), found.counts, of.least_grams)
     kept = found.values[found.counts >= least]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penrose_ray.snippet.grams import Launches, by_stream, grams, tally, windows
+from penrose_ray.snippet.grams import Launches, beginning, by_stream, grams, tally, windows
 from penrose_ray.snippet.mending import mended
 from penrose_ray.snippet.names import NameHashes
 from penrose_ray.snippet.shape import shape
