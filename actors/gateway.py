@@ -18,11 +18,14 @@ from penrose_ray.errors import JournalError, PenroseError, PortInUseError, WireE
 from penrose_ray.release.tokens import Verifier
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
+from penrose_ray.transport.tls import gateway_context
 from penrose_ray.wire import RECORD_BYTES, Report, decode, split
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from ssl import SSLContext
 
+    from penrose_ray.settings import TlsSettings
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.types import ReportId
 
@@ -309,10 +312,11 @@ async def _problems(
 
 
 class Gateway:
-    """An HTTP server on the running event loop."""
+    """An HTTP server on the running event loop; with `tls` it also listens there, for known clients."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, tls: TlsSettings | None = None) -> None:
         self._intake = intake
+        self._tls = tls
         self._runner: web.AppRunner | None = None
         self.port = 0
         """The port that is listened on, 0 while there is none."""
@@ -322,22 +326,31 @@ class Gateway:
 
         Raises:
             PortInUseError: another process listens there.
+            ConfigError: certificates that are none.
         """
+        places = [(host, port, None), *self._secured()]
         runner = web.AppRunner(application(self._intake), access_log=None)
         await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            await runner.cleanup()
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
-                raise
-            raise PortInUseError(
-                f"The gateway cannot listen on {host}:{port}: {error.strerror}.",
-                remedy="Stop the other process or set service.port to 0 or another port.",
-            ) from error
+        for where, at, secured in places:
+            try:
+                await web.TCPSite(runner, where, at, ssl_context=secured).start()
+            except OSError as error:
+                await runner.cleanup()
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+                    raise
+                raise PortInUseError(
+                    f"The gateway cannot listen on {where}:{at}: {error.strerror}.",
+                    remedy="Stop the other process or set service.port to 0 or another port.",
+                ) from error
         self._runner = runner
         self.port = int(runner.addresses[0][1])
         return self.port
+
+    def _secured(self) -> list[tuple[str, int, SSLContext | None]]:
+        if self._tls is None:
+            return []
+        context = gateway_context(self._tls.certificate, self._tls.key, self._tls.clients)
+        return [(self._tls.host, self._tls.port, context)]
 
     async def stop(self) -> None:
         """Finish running requests and close the port."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
     from penrose_ray.aggregate.routing import Table
+    from penrose_ray.settings import TlsSettings
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.types import BatchId, ReportId
 
@@ -199,9 +200,11 @@ async def _answer(reference: Any, name: str) -> Any:  # noqa: ANN401 - whatever 
 class GatewayActor:
     """The gateway on an actor's event loop."""
 
-    def __init__(self, signed_task: bytes, prefix: str, most_reports: int) -> None:
+    def __init__(
+        self, signed_task: bytes, prefix: str, most_reports: int, tls: TlsSettings | None = None
+    ) -> None:
         self._backend = RemoteBackend(prefix)
-        self._gateway = Gateway(Intake(signed_task, self._backend, most_reports=most_reports))
+        self._gateway = Gateway(Intake(signed_task, self._backend, most_reports=most_reports), tls)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, if it does not yet; returns the port."""

@@ -125,7 +125,12 @@ class Topology:
         ask([self.matcher.ready.remote(), self.directory.ready.remote()], timeout_s)
         self.gateway = _actor(
             GatewayActor, name=f"{prefix} gateway", max_concurrency=1000, **_FOR_EVER
-        ).remote(self.signed_task, prefix, settings.service.most_reports_per_request)
+        ).remote(
+            self.signed_task,
+            prefix,
+            settings.service.most_reports_per_request,
+            settings.transport.tls and settings.transport.tls.absolute(),
+        )
         self.pool.join(self.directory, self.gateway)
         host = settings.service.host
         self._listen_at = (host, ask(self.gateway.start.remote(host, settings.service.port), timeout_s))

@@ -145,9 +145,10 @@ def measure(home: Path) -> dict[str, object]:
         network.start()
         lines = network.lines()
         with (
-            OnionService(home / "s", collection.port, lines=lines, start_timeout_s=60) as service,
+            OnionService(home / "s", lines=lines, start_timeout_s=60) as service,
             OwnTor(home / "c", lines=lines, start_timeout_s=60) as tor,
         ):
+            service.start(collection.port)
             tor.start()
             return figures(collection, service, tor)
     finally:

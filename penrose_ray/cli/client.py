@@ -43,15 +43,16 @@ SourceOption = Annotated[SourceName, typer.Option("--source", help="What the cli
 
 
 @app.command("run")
-def run(
+def run(  # noqa: PLR0913 - each argument is an option of the command
     task_file: Annotated[Path, typer.Argument(metavar="TASK", help="The signed task.")],
-    gateway: Annotated[str, typer.Option("--gateway", help="Address of the service, http://HOST:PORT.")],
+    gateway: Annotated[str, typer.Option("--gateway", help="http(s)://HOST:PORT or http://ADDRESS.onion.")],
     policy_file: Annotated[Path, typer.Option("--policy", help="The owner's policy.toml.")],
     signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
     source: SourceOption = SourceName.OPENCL,
     trace: Annotated[Path | None, typer.Option("--trace", help="For --source trace: the file.")] = None,
     state: StateOption = _DEFAULT_STATE,
     *,
+    socks: Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent instead.")] = False,
 ) -> None:
     """Watch this host's GPU programs for a task and send sealed reports until SIGTERM or Ctrl-C.
@@ -73,7 +74,7 @@ def run(
         ending = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ending.set())
-        outbox = _outbox(task, gateway, directory, stack, dry_run=dry_run)
+        outbox = _outbox(task, gateway, directory, stack, socks=socks, dry_run=dry_run)
         client = HostClient(_source(source, trace, directory), task, policy, outbox, clock=SystemClock())
         say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
         duties = _Duties()
@@ -171,18 +172,32 @@ def _source(name: SourceName, trace: Path | None, directory: StateDirectory) -> 
 
 
 def _outbox(
-    task: Task, gateway: str, directory: StateDirectory, stack: contextlib.ExitStack, *, dry_run: bool
+    task: Task,
+    gateway: str,
+    directory: StateDirectory,
+    stack: contextlib.ExitStack,
+    *,
+    socks: str,
+    dry_run: bool,
 ) -> Outbox:
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
+    from penrose_ray.transport.background import BackgroundOutbox  # noqa: PLC0415
     from penrose_ray.transport.direct import DirectUploader  # noqa: PLC0415
-    from penrose_ray.transport.http import HttpUploader  # noqa: PLC0415
     from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
+    from penrose_ray.transport.pace import Pace  # noqa: PLC0415
+    from penrose_ray.transport.route import route_to  # noqa: PLC0415
     from penrose_ray.transport.spool import Spool, spool_key  # noqa: PLC0415
 
     if dry_run:
         return Outbox(DirectUploader(_show), SystemClock())
     spool = stack.enter_context(Spool(directory.spool, spool_key(directory.spool_key)))
-    return Outbox(HttpUploader(gateway, task.task_id), SystemClock(), queue=spool)
+    route = route_to(gateway, task.task_id, directory.path, socks=socks)
+    if not route.anonymous:
+        return Outbox(route.uploader, SystemClock(), queue=spool)
+    outbox = BackgroundOutbox(route.uploader, SystemClock(), queue=spool, pace=Pace())
+    for step in (outbox.close, route.close, outbox.end):  # undone from the last one on
+        stack.callback(step)
+    return outbox
 
 
 def _show(record: bytes) -> None:

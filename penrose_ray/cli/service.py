@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from penrose_ray.cli.control import ControlServer, refuse_if_running, request
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
+from penrose_ray.errors import TorError
 from penrose_ray.settings import Settings, load_settings
+from penrose_ray.transport.tor.service import OnionService
 
 if TYPE_CHECKING:
     from penrose_ray.actors.topology import Topology
@@ -34,10 +38,16 @@ def up(
     refuse_if_running(settings.service.state_dir)
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    tor = settings.transport.tor
+    onion = OnionService.from_settings(tor) if tor else None
     from penrose_ray.actors.topology import build  # noqa: PLC0415 - Ray takes 0.3 s to import
 
     say("starting the service")
-    with build(settings, draft) as topology:
+    with contextlib.ExitStack() as stack:
+        topology = stack.enter_context(build(settings, draft))
+        if onion:
+            stack.callback(onion.stop)
+            _publish(onion, topology)
 
         def stop() -> str:
             ending.set()
@@ -47,17 +57,31 @@ def up(
         with ControlServer(settings.service.state_dir, commands):
             topology.start_clients()
             say(f"task {topology.task.task_id.hex()}\nreports are taken at {topology.url}")
-            _serve(topology, settings, ending)
+            _serve(topology, settings, ending, onion)
         say("draining")
         topology.stop_clients()
     say("stopped; everything that was acknowledged is on disk")
 
 
-def _serve(topology: Topology, settings: Settings, ending: threading.Event) -> None:
+def _publish(onion: OnionService, topology: Topology) -> None:
+    say("publishing onion services")
+    onion.start(urlsplit(topology.url).port or 0)
+    for address in onion.addresses:
+        say(f"reports are taken at http://{address}")
+
+
+def _serve(
+    topology: Topology, settings: Settings, ending: threading.Event, onion: OnionService | None
+) -> None:
     while not ending.wait(settings.service.scale_every_s):
         decision = topology.tend()
         if decision.delta:
             say(f"{decision.delta:+d} shards: {decision.reason}")
+        if onion and onion.process.pid is None:
+            try:
+                _publish(onion, topology)
+            except TorError as error:
+                say(f"{error.message} It is started again.")
 
 
 def status(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:

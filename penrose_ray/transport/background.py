@@ -39,10 +39,14 @@ class BackgroundOutbox(Outbox):
             raise self._failure
         return not len(self)
 
-    def close(self) -> None:
-        """Finish the report that is on its way and end the thread; what waits stays in its queue."""
+    def end(self) -> None:
+        """Begin no further upload."""
         self._ending.set()
         self._wake.set()
+
+    def close(self) -> None:
+        """Wait for the report that is on its way and end the thread; what waits stays in its queue."""
+        self.end()
         self._thread.join()
 
     def _work(self) -> None:

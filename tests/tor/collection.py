@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.aggregate.arrival import Answer, Arrival
     from penrose_ray.crypto.keyfile import DesignKeys
+    from penrose_ray.settings import TlsSettings
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
     from penrose_ray.types import ReportId
@@ -56,7 +57,14 @@ class Backend:
 class Collection:
     """An aggregation service and the task that it collects for."""
 
-    def __init__(self, home: Path, make_task: Callable[..., Task], keys: DesignKeys, port: int = 0) -> None:
+    def __init__(
+        self,
+        home: Path,
+        make_task: Callable[..., Task],
+        keys: DesignKeys,
+        port: int = 0,
+        tls: TlsSettings | None = None,
+    ) -> None:
         self._home = home
         self._keys = keys
         self.task = make_task(reports_per_class=0, cover_rate=0.0)
@@ -67,12 +75,13 @@ class Collection:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self.port = port
+        self._tls = tls
         self.start()
 
     def start(self) -> None:
         """Open the journals and listen, at the same port each time."""
         self._backend = self._run(self._made())
-        self._gateway = Gateway(Intake(self._signed, self._backend, most_reports=8))
+        self._gateway = Gateway(Intake(self._signed, self._backend, most_reports=8), self._tls)
         self.port = self._run(self._gateway.start("127.0.0.1", self.port))
 
     def stop(self) -> None:

@@ -42,7 +42,8 @@ def onion(
     network: TorNetwork, gateway_port: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OnionService]:
     home = tmp_path_factory.mktemp("as")
-    with OnionService(home, gateway_port, lines=network.lines(), start_timeout_s=60) as service:
+    with OnionService(home, lines=network.lines(), start_timeout_s=60) as service:
+        service.start(gateway_port)
         yield service
 
 

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AUTHORITIES = EXITS = MIDDLES = 3
-FIRST_CONSENSUS_S = (14, 30)
-"""After the launch; votes are cast 4 s earlier, and a busy machine takes 5 to 10 s to start all relays."""
+SOONEST_S, LATEST_S = 14, 84
+"""The first consensus after the launch; votes are cast two sevenths earlier, and all relays must be there."""
 READY_S = 6.0
 _INTERVAL_S = 300
 """Longer than the tests take: descriptors and guards stay as they are."""
+_LAUNCH_PER_KEYS = 6
 _BARE = ("tor", "--quiet", "--ignore-missing-torrc", "-f", "NONE", "--defaults-torrc", "NONE")
 _LIST_FINGERPRINT = ("--ORPort", "1", "--Address", "127.0.0.1", "--list-fingerprint")
 _NEEDED_FLAGS = {"Running", "HSDir", "V2Dir"}
@@ -93,6 +94,14 @@ class Node:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
+    def forget(self) -> None:
+        """Lose all but keys: a consensus without the others would be believed."""
+        for each in self.home.iterdir():
+            if each.is_dir() and each.name != "keys":
+                shutil.rmtree(each)
+            elif each.is_file() and each.name != "log":
+                each.unlink()
+
     def restart(self) -> None:
         """Start again as it was."""
         self.start((self.home / "torrc").read_text().splitlines())
@@ -124,21 +133,25 @@ class TorNetwork:
         return [*self.authorities, *self.exits, *self.middles]
 
     def start(self) -> None:
-        """Start all relays and wait for a consensus that lists them; a busy machine gets a second chance."""
+        """Start all relays and wait for a consensus that lists them."""
+        began = time.monotonic()
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(Node.make_keys, self.nodes))
-        for first_consensus_s in FIRST_CONSENSUS_S:
+        slow = int(_LAUNCH_PER_KEYS * (time.monotonic() - began))  # a busy machine gets more time
+        for first_consensus_s in (min(max(slow, SOONEST_S), LATEST_S), LATEST_S):
             self._launch(first_consensus_s)
             if self._await_ready(time.monotonic() + first_consensus_s + READY_S):
                 return
             self.stop()
+            for node in self.nodes:
+                node.forget()
         tails = "\n".join(self._log_tail(node) for node in self.nodes)
         raise TimeoutError(f"the private network is not ready\n{tails}")
 
     def _launch(self, first_consensus_s: int) -> None:
         offset = (int(time.time()) + first_consensus_s) % _INTERVAL_S
         for node in self.nodes:
-            node.start([*self._node_lines(node, offset), *self._role_lines(node)])
+            node.start([*self._node_lines(node, offset), *self._role_lines(node, first_consensus_s // 7)])
 
     def _await_ready(self, deadline: float) -> bool:
         waiting = threading.Event()
@@ -198,7 +211,7 @@ class TorNetwork:
         yield "V3AuthNIntervalsValid 2"
         yield f"TestingV3AuthVotingStartOffset {offset}"
 
-    def _role_lines(self, node: Node) -> list[str]:
+    def _role_lines(self, node: Node, delay_s: int) -> list[str]:
         if node in self.middles:
             return ["ExitRelay 0", "ExitPolicy reject *:*"]
         if not node.dir_port:
@@ -216,11 +229,11 @@ class TorNetwork:
             "TestingDirAuthVoteGuardIsStrict 1",
             "TestingMinExitFlagThreshold 0",
             f"TestingV3AuthInitialVotingInterval {_INTERVAL_S}",
-            "TestingV3AuthInitialVoteDelay 2",
-            "TestingV3AuthInitialDistDelay 2",
+            f"TestingV3AuthInitialVoteDelay {delay_s}",
+            f"TestingV3AuthInitialDistDelay {delay_s}",
             f"V3AuthVotingInterval {_INTERVAL_S}",
-            "V3AuthVoteDelay 2",
-            "V3AuthDistDelay 2",
+            f"V3AuthVoteDelay {delay_s}",
+            f"V3AuthDistDelay {delay_s}",
         ]
 
     def _is_ready(self, authority: Node) -> bool:

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tor.collection import counts_of
 from tor.network import free_ports
+from tor.waiting import empty
 
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import TorError
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 UPLOAD_TIMEOUT_S = 20.0
-MOST_S = 60.0
 
 
 def deliver(
@@ -61,15 +60,6 @@ def deliver(
         empty(outbox, clock)
     assert not outbox.counts.refused, outbox.last_error
     return outbox
-
-
-def empty(outbox: Outbox, clock: ManualClock) -> None:
-    """Repeat until all is delivered; tor needs real time to find another way, the outbox gets its own."""
-    waiting, deadline = threading.Event(), time.monotonic() + MOST_S
-    while not outbox.flush():
-        assert time.monotonic() < deadline, outbox.last_error
-        clock.advance(60.0)
-        waiting.wait(0.25)
 
 
 def assert_exact(collection: Collection, reports: int) -> None:
@@ -233,15 +223,16 @@ def test_services_keep_their_addresses_and_let_only_authorised_clients_in(
     key = AuthorisationKey.generate()
     service = OnionService(
         tmp_path_factory.mktemp("p"),
-        collection.port,
         instances=2,
         authorised={"fleet": key.public},
         lines=network.lines(),
         start_timeout_s=60,
     )
     with service:
+        service.start(collection.port)
         addresses = service.addresses
     with service, OwnTor(tmp_path_factory.mktemp("c"), lines=network.lines(), start_timeout_s=60) as tor:
+        service.start(collection.port)
         assert service.addresses == addresses
         assert len(set(addresses)) == 2
         secret = service.process.home / "service-0" / "hs_ed25519_secret_key"

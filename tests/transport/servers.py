@@ -39,7 +39,7 @@ class Told:
 
 
 @contextmanager
-def http_server(context: ssl.SSLContext | None = None) -> Iterator[Told]:
+def http_server(context: ssl.SSLContext | None = None, *, port: int = 0) -> Iterator[Told]:
     """A gateway that answers what it is told to."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ def http_server(context: ssl.SSLContext | None = None) -> Iterator[Told]:
             with context.wrap_socket(request, server_side=True) as secured:  # type: ignore[arg-type]
                 super().finish_request(secured, address)  # type: ignore[arg-type]
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", port), Handler)
     told = Told(server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penrose_ray.settings import TorSettings
+
 _NAME: Final = re.compile(r"[\w-]{1,64}")
 _SINGLE_HOP: Final = ["HiddenServiceSingleHopMode 1", "HiddenServiceNonAnonymousMode 1"]
 
@@ -47,7 +49,6 @@ class OnionService:
 
     Args:
         home: tor's directory. tor makes it and the keys readable by their owner only (0700 and 0600).
-        gateway_port: where the gateway listens on 127.0.0.1, now and after its restarts.
         instances: how many addresses; clients spread over them.
         authorised: public keys of clients by name; empty lets everyone in who knows the address.
         single_hop: half the hops and latency, when the service's own location need not be hidden.
@@ -57,7 +58,6 @@ class OnionService:
     def __init__(
         self,
         home: Path,
-        gateway_port: int,
         *,
         instances: int = 1,
         authorised: dict[str, str] | None = None,
@@ -70,18 +70,32 @@ class OnionService:
         self._has_pow = has_pow(tor_binary())
         self._homes = [home / f"service-{number}" for number in range(instances)]
         self._authorised = dict(authorised or {})
-        self._gateway_port = gateway_port
         self._start_timeout_s = start_timeout_s
         own = ["SocksPort 0", *(_SINGLE_HOP if single_hop else [])]
         self.process = TorProcess(home, [*own, *lines])
+
+    @classmethod
+    def from_settings(cls, settings: TorSettings) -> Self:
+        """As configured; TorError when tor is missing."""
+        return cls(
+            settings.home.absolute(),
+            instances=settings.instances,
+            authorised=settings.authorised,
+            single_hop=settings.single_hop,
+            lines=settings.torrc,
+            start_timeout_s=settings.start_timeout_s,
+        )
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The onion host names, once it has started."""
         return tuple(check_onion((home / "hostname").read_text().strip()) for home in self._homes)
 
-    def start(self) -> None:
+    def start(self, gateway_port: int) -> None:
         """Start tor, publish, and wait until each address is in the directory.
+
+        Args:
+            gateway_port: where the gateway listens on 127.0.0.1, now and after its restarts.
 
         Raises:
             TorError: tor is missing, does not start, or could not publish in time.
@@ -91,18 +105,20 @@ class OnionService:
         try:
             uploaded: queue.SimpleQueue[str] = queue.SimpleQueue()
             self._listen(uploaded)
-            self._configure()
+            self._configure(gateway_port)
             self._await_published(uploaded, deadline)
         except BaseException:
             self.stop()
             raise
 
-    def _configure(self) -> None:
+    def _configure(self, gateway_port: int) -> None:
         """Once a start: a second time would give descriptors that clients have kept another seed of work."""
         from stem import ControllerError  # noqa: PLC0415 - an optional package
 
         self._write_authorised()
-        lines = [line for home in self._homes for line in self._lines(home)]
+        lines = [
+            line for home in self._homes for line in service_lines(home, gateway_port, has_pow=self._has_pow)
+        ]
         pairs: list[tuple[str, ...]] = [tuple(line.split(" ", 1)) for line in lines]
         try:
             self.process.controller.set_options(pairs)
@@ -117,14 +133,10 @@ class OnionService:
         self.process.stop()
 
     def __enter__(self) -> Self:
-        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _lines(self, home: Path) -> list[str]:
-        return service_lines(home, self._gateway_port, has_pow=self._has_pow)
 
     def _write_authorised(self) -> None:
         for home in self._homes:

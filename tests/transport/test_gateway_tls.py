@@ -1,0 +1,67 @@
+"""The real gateway's second port: TLS 1.3 for known clients, the same reports."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from tor.collection import Collection
+from tor.network import free_ports
+from transport.servers import certificate
+
+from penrose_ray.actors.gateway import Gateway
+from penrose_ray.errors import ConfigError, TransportError
+from penrose_ray.settings import TlsSettings
+from penrose_ray.transport.http import HttpUploader, fetch_task
+from penrose_ray.transport.tls import TlsDial, pin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penrose_ray.crypto.keyfile import DesignKeys
+    from penrose_ray.task import Task
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> TlsSettings:
+    gateway, client = certificate(tmp_path, "gateway"), certificate(tmp_path, "client")
+    (port,) = free_ports(1)
+    return TlsSettings(host="127.0.0.1", port=port, certificate=gateway[0], key=gateway[1], clients=client[0])
+
+
+@pytest.fixture
+def collection(
+    tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys, tls: TlsSettings
+) -> Iterator[Collection]:
+    collection = Collection(tmp_path, make_task, design_keys, tls=tls)
+    yield collection
+    collection.close()
+
+
+def test_known_clients_report_over_tls_and_strangers_do_not(
+    collection: Collection, tls: TlsSettings, tmp_path: Path
+) -> None:
+    url, task_id = f"https://127.0.0.1:{tls.port}", collection.task.task_id
+    pin = pin_of(tls.certificate.read_bytes())
+    known = TlsDial([pin], tmp_path / "client.pem", tmp_path / "client.key")
+    stranger = TlsDial([pin], *certificate(tmp_path, "stranger"))
+    record = collection.seal(0)
+
+    for _ in range(2):
+        HttpUploader(url, task_id, dial=known).send(record)
+    with pytest.raises(TransportError):
+        HttpUploader(url, task_id, dial=stranger, timeout_s=10).send(collection.seal(1))
+
+    assert collection.reports == 1
+    assert fetch_task(url, task_id, dial=known) == fetch_task(f"http://127.0.0.1:{collection.port}", task_id)
+
+
+def test_certificates_that_are_none_end_the_start(
+    collection: Collection, tls: TlsSettings, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("hello")
+    wrong = tls.model_copy(update={"certificate": tmp_path / "text"})
+    with pytest.raises(ConfigError, match="no certificate"):
+        asyncio.run(Gateway(collection._gateway._intake, wrong).start("127.0.0.1", 0))
