@@ -146,7 +146,8 @@ class ActivityReader:
         dims = bytes(args.dims) or bytes(args.dims_2022)
         if not dims or len(self._shapes.known) >= _MOST_SHAPES:
             return 0
-        return self._shapes.of((dims + b" " + bytes(args.types)).decode("utf-8", "replace"))
+        text = b"".join((dims + b" " + bytes(args.types)).split())
+        return self._shapes.of(text.decode("utf-8", "replace"))
 
     def _device(self, event: ToolEvent, *, gap: bool) -> tuple[int, ...]:
         args = event.args or ToolArgs()

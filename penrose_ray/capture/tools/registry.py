@@ -21,6 +21,10 @@ BUILT_IN = {
     "operator_map": "OperatorMap",
     "timeline_gaps": "TimelineGaps",
     "comm_overlap": "CommOverlap",
+    "stream_overlap": "StreamOverlap",
+    "gemm_advice": "GemmAdvice",
+    "fusion_candidates": "FusionCandidates",
+    "atomics": "Atomics",
 }
 
 
