@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penrose_ray.crypto.key_share import read_share
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.threshold import Partial
 from penrose_ray.crypto.unlock import Unlock
@@ -20,7 +21,7 @@ from penrose_ray.errors import ReleaseFormatError, ShareError
 from penrose_ray.opening import Opening, open_sums, write_parquet
 from penrose_ray.release.approval import context_of
 from penrose_ray.release.handover import decode
-from penrose_ray.task import sign
+from penrose_ray.task import sign, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,37 +120,8 @@ class DesignServer:
         name = "-".join(str(opening.batch) for opening in openings) or "empty"
         target = path or self._releases_dir / f"{self._task.task_id.hex()[:16]}-{name}.parquet"
         write_parquet(openings, target)
-        self._book(openings)
-        sums = [each for opening in openings for each in opening.sums]
-        return OpenedFile(
-            path=target,
-            histograms=len(sums),
-            reports=sum(each.reports for each in sums),
-            real_reports=sum(each.real_reports for each in sums),
-            discarded=tuple(
-                f"class {each.class_id.hex()[:8]}, {each.counter_set}: {each.error}"
-                for opening in openings
-                for each in opening.discarded
-            ),
-        )
-
-    def _book(self, openings: Sequence[Opening]) -> None:
-        """Keep a line for each sum that was discarded: which and why, nothing of its content."""
-        lines = [
-            {
-                "batch": opening.batch,
-                "class_id": each.class_id.hex(),
-                "counter_set": each.counter_set,
-                "code": each.error.code,
-                "error": each.error.message,
-            }
-            for opening in openings
-            for each in opening.discarded
-        ]
-        if lines:
-            self._releases_dir.mkdir(parents=True, exist_ok=True)
-            with (self._releases_dir / DISCARDED).open("a") as file:
-                file.writelines(f"{json.dumps(line)}\n" for line in lines)
+        _book(openings, self._releases_dir)
+        return _opened_file(openings, target)
 
     def _open_one(self, raw: bytes) -> Opening:
         handover = decode(raw)
@@ -170,3 +142,57 @@ def _keys(settings: DesignServerSettings) -> DesignKeys:
         unlock.write(settings.key_file, keys)
         return keys
     return unlock.read(settings.key_file)
+
+
+def open_with_share(
+    share_file: Path, signed_task: bytes, raw: bytes, partials: Sequence[bytes], path: Path
+) -> OpenedFile:
+    """Open a hand-over of a split key: this party's share and what the gatekeepers answered.
+
+    Raises:
+        ShareError: too few right partial decryptions; a wrong party is named.
+        WrongKeyError: the share is of another key than the task's.
+        ReleaseFormatError: not a hand-over, or of another task.
+    """
+    task, handover = verify(signed_task), decode(raw)
+    if handover.task_id != task.task_id:
+        raise ReleaseFormatError("The hand-over is of another task.", remedy="Give its own signed task.")
+    decryptor = SharedDecryptor(read_share(share_file), handover, partials)
+    opening = open_sums(task, handover.batch, handover.entries, decryptor)
+    write_parquet([opening], path)
+    _book([opening], path.parent)
+    return _opened_file([opening], path)
+
+
+def _opened_file(openings: Sequence[Opening], path: Path) -> OpenedFile:
+    sums = [each for opening in openings for each in opening.sums]
+    return OpenedFile(
+        path=path,
+        histograms=len(sums),
+        reports=sum(each.reports for each in sums),
+        real_reports=sum(each.real_reports for each in sums),
+        discarded=tuple(
+            f"class {each.class_id.hex()[:8]}, {each.counter_set}: {each.error}"
+            for opening in openings
+            for each in opening.discarded
+        ),
+    )
+
+
+def _book(openings: Sequence[Opening], directory: Path) -> None:
+    """Keep a line for each sum that was discarded: which and why, nothing of its content."""
+    lines = [
+        {
+            "batch": opening.batch,
+            "class_id": each.class_id.hex(),
+            "counter_set": each.counter_set,
+            "code": each.error.code,
+            "error": each.error.message,
+        }
+        for opening in openings
+        for each in opening.discarded
+    ]
+    if lines:
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / DISCARDED).open("a") as file:
+            file.writelines(f"{json.dumps(line)}\n" for line in lines)

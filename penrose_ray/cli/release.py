@@ -95,6 +95,29 @@ def approve(
     say(f"{out} written: give it to the design server with the hand-over")
 
 
+@app.command("open")
+def open_release(
+    task: TaskArgument,
+    handover: Annotated[Path, typer.Argument(help="The hand-over.")],
+    share: Annotated[Path, typer.Option("--share", help="The design server's key share.")],
+    partials: Annotated[list[Path], typer.Option("--partials", help="A gatekeeper's answer; repeatable.")],
+    out: Annotated[Path, typer.Option("--out", help="The Parquet file to write.")],
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Open a hand-over of a split key with this party's share and the gatekeepers' answers.
+
+    Example: penrose release open fleet.task T-7.handover --share share-1.key --partials P --out r.parquet
+    """
+    from penrose_ray.actors.design_server import open_with_share  # noqa: PLC0415 - only here
+
+    answers = [_read(each) for each in partials]
+    opened = open_with_share(share, _read(task), _read(handover), answers, out)
+    row = {"histograms": opened.histograms, "reports": opened.reports, "discarded": len(opened.discarded)}
+    print_rows([row], tuple(row), form, str(out))
+    for each in opened.discarded:
+        say(f"discarded: {each}")
+
+
 def _post(url: str, body: bytes) -> bytes:
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:

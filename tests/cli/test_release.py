@@ -11,11 +11,9 @@ import msgspec
 import pytest
 from release.conftest import Parts
 
-from penrose_ray.actors.design_server import SharedDecryptor
+from penrose_ray.analyse.frames import open_release
 from penrose_ray.clock import ManualClock
-from penrose_ray.crypto.key_share import read_share
 from penrose_ray.crypto.keyfile import write_keys
-from penrose_ray.opening import open_sums
 from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import make
 from penrose_ray.release.tokens import key_ring
@@ -113,12 +111,22 @@ def test_the_gatekeepers_command_answers_the_release_desk(
         process.terminate()
         assert process.wait(timeout=60) == 0
     task = verify((tmp_path / "a.task").read_bytes())
-    handover = desk.releases.find(task.task_id, BATCH)
-    assert handover is not None
-    share = read_share(tmp_path / "shares" / "share-1.key")
-    decryptor = SharedDecryptor(share, handover, [(tmp_path / "partials").read_bytes()])
-    (opened,) = open_sums(task, BATCH, handover.entries, decryptor).sums
-    assert opened.counts[3] == 500
+    shares = tmp_path / "shares"
+    given = (
+        tmp_path / "a.task",
+        desk.releases.path(task.task_id, BATCH),
+        "--partials",
+        tmp_path / "partials",
+    )
+    out = ("--out", tmp_path / "r.parquet", "--format", "json")
+    code, shown, _ = call("release", "open", *given, "--share", shares / "share-1.key", *out)
+    assert code == 0
+    assert json.loads(shown) == [{"histograms": 1, "reports": 5, "discarded": 0}]
+    frame = open_release(tmp_path / "r.parquet")
+    assert len(frame) > 0
+    code, shown, err = call("release", "open", *given, "--share", shares / "share-2.key", *out)
+    assert (code, shown) == (36, "")
+    assert "1 right partial decryptions of 2" in err
 
 
 def test_an_issuer_is_set_up_and_its_keys_go_into_the_task(
