@@ -146,3 +146,15 @@ def test_a_shape_names_every_kernel_in_use(length: int) -> None:
     _, used = shape(Launches(names[ids]), 31, 0)
 
     assert set(used.tolist()) == set(names.tolist())
+
+
+@pytest.mark.parametrize("most", [10, 100, 400])
+def test_a_beginning_takes_its_share_of_each_stream(loop: NDArray[np.uint64], most: int) -> None:
+    launches = Launches(loop[:300], (0, 200, 210))
+
+    kept = beginning(launches, most)
+
+    lengths = np.subtract(kept.ends, kept.starts).tolist()
+    assert lengths == [min(each, -(-each * most // 300)) for each in (200, 10, 90)]
+    for start, first, length in zip(launches.starts, kept.starts, lengths, strict=True):
+        assert kept.hashes[first : first + length].tolist() == loop[start : start + length].tolist()
