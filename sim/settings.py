@@ -109,10 +109,24 @@ class SweepSettings(Section):
     values: tuple[float | str, ...] = Field(min_length=1)
 
 
+class DaySettings(Section):
+    """Experiment `autoscaler`: a day's load."""
+
+    mean_per_s: float = Field(default=50_000.0, ge=0, allow_inf_nan=False)
+    swing: float = Field(default=0.6, ge=0, le=1)
+    bursts: tuple[tuple[float, float, float], ...] = ((9.0, 0.5, 3.0), (20.0, 0.25, 4.0))
+    """(hour, hours, factor)."""
+    outages: tuple[tuple[float, float], ...] = ((14.0, 0.5),)
+    """(hour, hours)."""
+    shard_per_s: float = Field(default=25_000.0, gt=0, allow_inf_nan=False)
+    least: int = Field(default=1, ge=1)
+    most: int = Field(default=64, ge=1)
+
+
 class SimulationSettings(Section):
     """A whole file."""
 
-    experiment: Literal["coverage", "sweep", "gate"] = "coverage"
+    experiment: Literal["coverage", "sweep", "gate", "traffic", "sampling_error", "autoscaler"] = "coverage"
     mode: Mode = "poisson"
     seed: int = Field(default=1, ge=0)
     apps: tuple[int, ...] = Field(min_length=1)
@@ -128,6 +142,9 @@ class SimulationSettings(Section):
     mixes: dict[MixName, MixSettings] = Field(min_length=1)
     reporting: ReportingSettings = ReportingSettings()
     sweep: SweepSettings | None = None
+    samples: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
+    """Experiment `sampling_error`: samples of a histogram."""
+    day: DaySettings = DaySettings()
     changes: tuple[dict[str, float], ...] = ({},)
     """Experiment `gate`: fields of `reporting`, clients, load, dwell_s or counter_groups to replace."""
 

@@ -13,6 +13,7 @@ from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 if TYPE_CHECKING:
     import pandas as pd
 
+    from penrose_ray.sim.catalogue import Found
     from penrose_ray.sim.settings import SimulationSettings
 
 _TABLE = ("apps", "mix", "hours", "expected_hours", "published_hours", "ratio")
@@ -30,35 +31,27 @@ def simulate(
     form: FormatOption = Format.TABLE,
     out: OutOption = None,
 ) -> None:
-    """Simulate a fleet: hours to coverage, a setting that varies, or what passes the gate.
+    """Simulate a fleet: hours to coverage, the gate, traffic, errors, the autoscaler.
 
     Example: penrose simulate configs/coverage-paper.toml --out out/coverage
     """
-    from penrose_ray.sim.experiments import coverage_against, coverage_table  # noqa: PLC0415 - pandas
-    from penrose_ray.sim.gate import gate_outlook  # noqa: PLC0415 - as above
+    from penrose_ray.sim.catalogue import run  # noqa: PLC0415 - pandas
     from penrose_ray.sim.settings import load_simulation  # noqa: PLC0415 - as above
 
     settings = load_simulation(config)
     say(f"{config}: {settings.experiment} in mode {settings.mode}, seed {settings.seed}")
-    curves = None
-    if settings.sweep is not None:
-        table = coverage_against(settings, settings.sweep.parameter, settings.sweep.values, progress=_step)
-    elif settings.experiment == "gate":
-        table = gate_outlook(settings, settings.changes, progress=_step)
-    else:
-        table, curves = coverage_table(settings, progress=_step)
+    found = run(settings, _step)
     if out is not None:
-        _write(out, table, curves)
-    _print(settings, table, curves, form)
+        _write(out, found.table, found.curves)
+    _print(settings, found, form)
 
 
 def _step(text: str) -> None:
     say(f"  {text}")
 
 
-def _print(
-    settings: SimulationSettings, table: pd.DataFrame, curves: pd.DataFrame | None, form: Format
-) -> None:
+def _print(settings: SimulationSettings, found: Found, form: Format) -> None:
+    table, curves, notes = found
     rows = _rows(table)
     if form is Format.JSON:
         result: dict[str, object] = {
@@ -66,6 +59,7 @@ def _print(
             "mode": settings.mode,
             "parameters": settings.model_dump(mode="json"),
             "table": rows,
+            "notes": list(notes),
         }
         if curves is not None:
             result["curves"] = [
@@ -82,11 +76,18 @@ def _print(
     columns = _TABLE if curves is not None else tuple(str(name) for name in table.columns)
     if settings.experiment == "gate" and form is Format.TABLE:
         columns = _GATE
-    print_rows(rows, columns, form, f"{settings.experiment}: {settings.target:.1%} of {settings.definition}")
-    if curves is not None and form is Format.TABLE:
-        _print_curves(curves)
-        for text in dict.fromkeys(str(row["note"]) for row in rows if row["note"]):
-            print(f"2,000 applications: {text}.")
+    print_rows(rows, columns, form, _title(settings))
+    if form is Format.TABLE:
+        if curves is not None:
+            _print_curves(curves)
+        for note in notes:
+            print(note)
+
+
+def _title(settings: SimulationSettings) -> str:
+    if settings.experiment in ("coverage", "sweep"):
+        return f"hours until {settings.target:.1%} of {settings.definition} are covered"
+    return settings.experiment.replace("_", " ")
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, object]]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from penrose_ray.errors import ConfigError
-from penrose_ray.sim import published
+from penrose_ray.sim import catalogue, published
+from penrose_ray.sim.engine import simulate_clients
 from penrose_ray.sim.experiments import changed_settings, coverage_against, coverage_table
 from penrose_ray.sim.fill import Sent
 from penrose_ray.sim.gate import gate_outlook, release_of
@@ -138,6 +139,46 @@ def test_a_sweep_over_nothing_is_refused(parameter: str, value: float | str) -> 
 def test_an_unknown_mix_is_refused() -> None:
     with pytest.raises(ConfigError, match="mix"):
         scenario_of(small_settings(), 10, "none")
+
+
+def test_traffic_says_why_the_published_one_does_not_follow() -> None:
+    found = catalogue.run(load_simulation(CONFIGS / "sim-traffic.toml"))
+    assert found.table["apps"].tolist() == [500, 500, 2000, 2000]
+    assert "110 times" in found.notes[0]
+
+
+def test_sampling_errors_by_shape() -> None:
+    settings = load_simulation(CONFIGS / "sim-sampling-error.toml")
+    found = catalogue.run(settings.model_copy(update={"samples": (10_000, 1_000_000)}))
+    table = found.table.set_index(["shape", "samples"])
+    assert table.loc[("10 spikes", 1_000_000), "relative"] == pytest.approx(0.999, abs=0.01)
+    assert table.loc[("bell, sd 10", 1_000_000), "relative"] < 0.5
+    assert (table["absolute"] > 0.99).all()
+    assert any("S = 3,397 at 100,000,000 executions" in note for note in found.notes)
+
+
+def test_the_autoscaler_by_the_hour() -> None:
+    table = catalogue.run(load_simulation(CONFIGS / "sim-autoscaler.toml")).table
+    assert table["hour"].tolist() == list(range(24))
+    assert table.loc[14, "most_waiting"] > 1e8
+    assert table.loc[16, "most_waiting"] == 0
+    assert table["changes"].sum() < 60
+
+
+def test_a_curve_with_fewer_points_has_the_same_values_there() -> None:
+    scenario = scenario_of(small_settings(), 20, "uniform")
+    some = simulate_clients(scenario, hours=4, seed=2, windows_per_point=5).curve
+    assert some.hours.tolist() == pytest.approx([0, 5 / 6, 10 / 6, 15 / 6, 20 / 6, 4])
+    stride = scenario_of(
+        small_settings(sampling=small_settings().sampling.model_copy(update={"sampler": "stride"})),
+        20,
+        "small",
+    )
+    every = simulate_clients(stride, hours=4, seed=2).curve
+    some = simulate_clients(stride, hours=4, seed=2, windows_per_point=5).curve
+    assert (some.coverage == every.coverage[[0, 5, 10, 15, 20, 24]]).all()
+    with pytest.raises(ConfigError, match="windows_per_point"):
+        simulate_clients(stride, hours=1, windows_per_point=0)
 
 
 def sent_of(reports: list[list[int]]) -> Sent:
