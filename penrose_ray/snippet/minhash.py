@@ -47,7 +47,7 @@ _LARGEST = np.uint32(0xFFFF_FFFF)
 _WHOLE = np.uint32(1)
 _SHAPE_VIEW = View(0.15, 2.0)
 _SHAPE_LAUNCHES = 4096
-"""The shape is read off so many launches: windows are long for the sake of rare grams, which it leaves out."""
+"""The shape is read off so many launches: windows are long for the sake of rare grams, and it has none."""
 _SHAPE_FUNCTIONS = 70
 """The other 30 look at names: a program without a name in common stays under 0.71 whatever its shape."""
 
