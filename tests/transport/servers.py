@@ -124,8 +124,7 @@ def fake_tor(path: Path, port: int) -> Iterator[FakeTor]:
 
 
 def _stream(tor: FakeTor, client: socket.socket) -> None:
-    with client:
-        exact = client.makefile("rb")
+    with client, client.makefile("rb") as exact:
         exact.read(exact.read(2)[1])
         client.sendall(bytes([5, tor.method]))
         if tor.method != 2:
@@ -141,7 +140,6 @@ def _stream(tor: FakeTor, client: socket.socket) -> None:
         client.sendall(bytes([5, tor.refusal, 0, 1]) + bytes(6))
         if not tor.refusal:
             _relay(tor, client)
-        exact.close()
 
 
 def _relay(tor: FakeTor, client: socket.socket) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
@@ -60,6 +61,7 @@ def test_what_the_oracle_seals_is_opened_here() -> None:
 
 
 @given(model=st.text(max_size=30), signature=st.binary(max_size=400), counter_set=st.integers(0, 255))
+@hypothesis_settings(deadline=None)
 def test_tags_come_back_whole(model: str, signature: bytes, counter_set: int) -> None:
     tags = Tags(model, "scheme", signature, counter_set)
     assert open_tags(seal_tags(tags, PUBLIC, TASK, REPORT), KEY, TASK, REPORT) == tags
