@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import sys
 from pathlib import Path
@@ -14,11 +15,11 @@ import typer
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.clock import SystemClock
 from penrose_ray.errors import ConfigError, GatekeeperError, LedgerError, TaskError, TransportError
-from penrose_ray.release.desk import Desk, Prover
+from penrose_ray.release.desk import Desk
 from penrose_ray.release.ledger import read_lines
 from penrose_ray.task import Task
 from penrose_ray.task import verify as verify_task
-from penrose_ray.types import BatchId, ReportId
+from penrose_ray.types import BatchId
 
 app = typer.Typer(no_args_is_help=True, help="Look at releases, prove that a report is in one.")
 TaskArgument = Annotated[Path, typer.Argument(help="The signed task.")]
@@ -62,21 +63,22 @@ def prove(
 
     Example: penrose release prove fleet.task out/releases 77ab... > proof.json
     """
-    desk = _desk(task, directory)
-    wanted = ReportId(_hex(report))
-    for line in reversed(read_lines(_read(desk.ledger_path))):
-        facts = line.check(desk.signer).facts
-        if facts.kind == "release":
-            try:
-                found = Prover(line, _read(desk.members_path(BatchId(facts.batch)))).prove(wanted)
-            except LedgerError:
-                continue
-            sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
-            return
-    raise LedgerError(
-        f"Report {report[:16]} is in no release.",
-        remedy="Its class had too few reports, it came late, or it was dropped under load.",
-    )
+    found = _desk(task, directory).prove(_hex(report))
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+
+
+@app.command("serve")
+def serve(
+    task: TaskArgument, directory: DirectoryArgument, host: str = "127.0.0.1", port: int = 8472
+) -> None:
+    """Let clients read the ledger and ask for proofs over HTTP, until interrupted.
+
+    Example: penrose release serve fleet.task out/releases
+    """
+    from penrose_ray.actors.proofs import application  # noqa: PLC0415 - the server's libraries
+    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
+
+    asyncio.run(run_until_interrupted(application(_desk(task, directory)), host, port, say))
 
 
 @app.command("approve")

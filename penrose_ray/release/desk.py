@@ -23,7 +23,7 @@ from penrose_ray.release.handover import Handover, Made, Releases
 from penrose_ray.release.ledger import Facts, Ledger, Line, ledger_key, read_lines, sync_directory
 from penrose_ray.release.merkle import Proof, Tree
 from penrose_ray.release.rules import policy_hash
-from penrose_ray.types import ReportId
+from penrose_ray.types import BatchId, ReportId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
-    from penrose_ray.types import BatchId
 
 LATE_S: Final = 36 * 3600
 """A report may arrive so long after its batch; until then a batch of a task with tokens is not released, so
@@ -151,6 +150,24 @@ class Desk:
         if stored is None:
             raise ReleaseFormatError("The hand-over vanished.", remedy="Check the disk.")
         return stored
+
+    def prove(self, report_id: bytes) -> Inclusion:
+        """The proof that a report was released, from the latest batch that has it.
+
+        Raises:
+            LedgerError: no release has it.
+        """
+        raw = self.ledger_path.read_bytes() if self.ledger_path.exists() else b""
+        for line in reversed(read_lines(raw)):
+            facts = line.check(self.signer).facts
+            if facts.kind == "release":
+                members = self.members_path(BatchId(facts.batch)).read_bytes()
+                with contextlib.suppress(LedgerError):
+                    return Prover(line, members).prove(ReportId(report_id))
+        raise LedgerError(
+            f"Report {report_id.hex()[:16]} is in no release.",
+            remedy="Its class had too few reports, it came late, or it was dropped under load.",
+        )
 
     def _prepared(self, batch: BatchId) -> Path:
         return self._directory / f".{self._task.task_id.hex()}-{batch}.prepared"

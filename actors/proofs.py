@@ -1,0 +1,49 @@
+"""The ledger over HTTP: anyone may read it, and ask for the proof that a report was released."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from penrose_ray.errors import LedgerError
+
+if TYPE_CHECKING:
+    from penrose_ray.release.desk import Desk
+
+_ID_BYTES = 32
+
+
+def application(desk: Desk) -> web.Application:
+    """Routes: GET /ledger, GET /proofs/{report id}; ask over the route that the report took."""
+    app = web.Application()
+
+    async def ledger(_request: web.Request) -> web.Response:
+        raw = desk.ledger_path.read_bytes() if desk.ledger_path.exists() else b""
+        return web.Response(body=raw, content_type="application/x-ndjson")
+
+    async def proof(request: web.Request) -> web.Response:
+        try:
+            wanted = bytes.fromhex(request.match_info["report"])
+        except ValueError:
+            wanted = b""
+        if len(wanted) != _ID_BYTES:
+            return _problem(400, "invalid-message", "A report id is 64 hexadecimal digits.")
+        try:
+            found = await asyncio.to_thread(desk.prove, wanted)
+        except LedgerError as error:
+            return _problem(404, error.code, error.message)
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    app.router.add_get("/ledger", ledger)
+    app.router.add_get("/proofs/{report}", proof)
+    return app
+
+
+def _problem(status: int, code: str, detail: str) -> web.Response:
+    problem = {"type": f"urn:penrose:error:{code}", "title": code, "status": status, "detail": detail}
+    return web.Response(
+        status=status, body=msgspec.json.encode(problem), content_type="application/problem+json"
+    )
