@@ -41,13 +41,15 @@ def filled(scenario: Scenario, seed: int, windows: range, fill: Fill) -> Sent:
     return fill.end_batch()
 
 
+@pytest.mark.parametrize("form", ["duty", "on_off"])
 @pytest.mark.parametrize("reset_s", [600.0, 473.0])
 @pytest.mark.parametrize("rules", [Reporting(500, 150), Reporting(300, 100, reports_per_class=0)])
 def test_reports_of_a_batch_are_those_of_each_client(
-    fleets: Fleets, reset_s: float, rules: Reporting
+    fleets: Fleets, form: str, reset_s: float, rules: Reporting
 ) -> None:
     sampling = Sampling(reset_s=reset_s, counter_groups=2)
-    scenario = fleets.alike(3, 1000, clients=40, load=0.05, sampling=sampling)
+    load = 0.05 if form == "duty" else 0.4
+    scenario = fleets.alike(3, 1000, clients=40, load=load, load_form=form, sampling=sampling)
     sent = filled(scenario, 5, range(12), Fill(scenario, rules))
     reports, samples, full, carried = np.zeros((3, 2), int), np.zeros((3, 2), int), 0, 0
     most, least = rules.samples_per_histogram, rules.min_samples
