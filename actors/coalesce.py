@@ -62,6 +62,8 @@ class Coalescer(Generic[A, R]):
         results: Sequence[R] = (),
         error: Exception | None = None,
     ) -> None:
+        if error is None and len(results) != len(taken):
+            error = RuntimeError(f"{len(taken)} items got {len(results)} results")
         for place, (_, future) in enumerate(taken):
             if future.done():  # its caller has gone
                 continue

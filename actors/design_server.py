@@ -109,6 +109,10 @@ class DesignServer:
         """The task as clients and the aggregation service get it."""
         return self._signed.encode()
 
+    def signer(self) -> bytes:
+        """The Ed25519 key that clients pin, 32 bytes."""
+        return self._signed.signer
+
     def open(self, handovers: Sequence[bytes], path: Path | None = None) -> OpenedFile:
         """Decrypt hand-overs of this task, check them and write one Parquet file.
 

@@ -5,7 +5,9 @@ Bodies and statuses follow RFC 9457: every refusal is `application/problem+json`
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 _CACHED_CLASSES = 100_000
 _RETRY_AFTER_S = 1
+_BODY_TIMEOUT_S = 20.0
+_SILENT = logging.getLogger("penrose_ray.gateway.silent")
+"""aiohttp would log clients' addresses and pieces of their bodies."""
+_SILENT.disabled = True
 _ATTEMPTS = 4
 """Tries to find the shard of a bucket that moves meanwhile; then the client is asked to come back."""
 
@@ -95,10 +101,10 @@ class Intake:
         self, signed_task: bytes, backend: Backend, *, most_reports: int, quote: bytes = b""
     ) -> None:
         self.signed_task = signed_task
+        self.quote = quote
         self.task = verify(signed_task)
         self._backend = backend
         self._most_reports = most_reports
-        self.quote = quote
         self._blob_bytes = self.task.profile().blob_bytes
         self._tokens = Verifier(self.task.task_id, self.task.issuer_keys)
         self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
@@ -151,7 +157,7 @@ class Intake:
         if report.scheme != self.task.signature_scheme:
             return _Refused("wrong-scheme", f"The task's snippet scheme is {self.task.signature_scheme}.")
         if report.counter_set >= len(self.task.counter_sets):
-            return _Refused("invalid-message", f"The task has {len(self.task.counter_sets)} counter sets.")
+            return _Refused("counter-set", f"The task has {len(self.task.counter_sets)} counter sets.")
         if len(report.blob) != self._blob_bytes:
             return _Refused("ciphertext", f"A report of this task has {self._blob_bytes} ciphertext bytes.")
         try:
@@ -231,25 +237,39 @@ def application(intake: Intake) -> web.Application:
     async def task(_request: web.Request) -> web.Response:
         return web.Response(body=intake.signed_task, content_type="application/octet-stream")
 
-    async def reports(request: web.Request) -> web.Response:
-        return _response(await intake.take(await request.read()))
-
     async def quote(_request: web.Request) -> web.Response:
         return web.Response(body=intake.quote, content_type="application/octet-stream")
+
+    async def reports(request: web.Request) -> web.Response:
+        if "Content-Encoding" in request.headers:
+            return _problem(415, "http", "Reports are sent as they are, not compressed.")
+        try:
+            body = await asyncio.wait_for(request.read(), _BODY_TIMEOUT_S)
+        except TimeoutError:
+            return _problem(408, "http", "The body did not come in time.")
+        return _response(await intake.take(body))
 
     async def health(_request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "task": intake.task.task_id.hex()})
 
     async def other_task(request: web.Request) -> web.Response:
+        if request.match_info["task"] == intake.task.task_id.hex():
+            method = "POST" if request.path.endswith("/reports") else "GET"
+            raise web.HTTPMethodNotAllowed(request.method, [method])
         return _problem(404, "wrong-task", f"This service has no task {request.match_info['task']}.")
 
     app.router.add_get(task_path, task)
+    app.router.add_get(f"{task_path}/quote", quote)
     app.router.add_post(f"{task_path}/reports", reports)
     app.router.add_get("/health", health)
     app.router.add_route("*", "/tasks/{task}", other_task)
-    app.router.add_get(f"{task_path}/quote", quote)
     app.router.add_route("*", "/tasks/{task}/reports", other_task)
+    app.on_response_prepare.append(_hide_version)
     return app
+
+
+async def _hide_version(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "penrose"
 
 
 _STATUS = {Outcome.REFUSED_CAPACITY: 507, Outcome.REFUSED_BUSY: 503, Outcome.REFUSED_WRONG_OWNER: 503}
@@ -257,6 +277,10 @@ _REMEDIES = {
     "wrong-task": "Fetch the task that this service offers and seal reports for it.",
     "too-large": "Send fewer reports a request.",
     "invalid-message": "Send reports made by the same version of penrose-ray.",
+    "wrong-scheme": "Compute signatures with the scheme that the task names.",
+    "counter-set": "Seal reports for the task that this service offers.",
+    "capacity": "Send the report again after the batch is released.",
+    "wrong-owner": "Send the same bytes again: its bucket has just moved.",
     "ciphertext": "Seal the report again with the task's public key.",
     "token": "Ask the issuer for the day's tokens.",
     "too-early": "Set the clock of the client's machine.",
@@ -303,6 +327,11 @@ async def _problems(
         return await handler(request)
     except web.HTTPRequestEntityTooLarge:
         return _problem(413, "too-large", "The body is larger than this service takes.")
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        response = _problem(405, "http", f"The method here is {allowed}.")
+        response.headers["Allow"] = allowed
+        return response
     except web.HTTPException as error:
         return _problem(error.status, "http", error.reason)
     except WireError as error:
@@ -329,7 +358,7 @@ class Gateway:
             ConfigError: certificates that are none.
         """
         places = [(host, port, None), *self._secured()]
-        runner = web.AppRunner(application(self._intake), access_log=None)
+        runner = web.AppRunner(application(self._intake), access_log=None, logger=_SILENT)
         await runner.setup()
         for where, at, secured in places:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import time
 from collections import defaultdict
@@ -14,6 +15,7 @@ _PROC = Path("/proc")
 _KIB_PER_MIB = 1024
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.02
+_RAY = re.compile(rb"^ray::|/ray/core/|/ray/_private/|/ray/dashboard/|/ray/autoscaler/")
 
 
 def adopt_orphans() -> None:
@@ -66,11 +68,8 @@ def _of_ray(kept: set[int]) -> list[int]:
     for pid in family(os.getpid())[1:]:
         if pid in kept:
             continue
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG)[0] == pid:
-                continue
         with contextlib.suppress(OSError):
-            if b"ray" in (_PROC / str(pid) / "cmdline").read_bytes():
+            if _RAY.search((_PROC / str(pid) / "cmdline").read_bytes()):
                 alive.append(pid)
     return alive
 

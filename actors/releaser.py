@@ -51,7 +51,7 @@ class Releaser:
         self, signed_task: bytes, directory: Path, shards: Shards, clock: Clock | None = None
     ) -> None:
         self._task = verify(signed_task)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.desk = Desk(directory, self._task, clock or SystemClock())
         self._shards = shards
         self._encryptor = Encryptor(self._task.key(), self._task.profile())

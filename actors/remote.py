@@ -13,7 +13,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from penrose_ray.actors.coalesce import Coalescer
 from penrose_ray.actors.directory import DirectoryService, ShardGoneError
 from penrose_ray.actors.gateway import Gateway, Intake, UnavailableError
-from penrose_ray.errors import PenroseError
+from penrose_ray.errors import ConfigError, PenroseError, PlacementError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -53,12 +53,13 @@ def shell(kind: type) -> type:
     class Shell(kind):  # type: ignore[misc]
         def __init__(self, *arguments: object) -> None:
             self._refusal: PenroseError | None = None
+            os.umask(0o077)  # journals and releases are their owner's
             try:
                 super().__init__(*arguments)
-            except PenroseError as error:
+            except (PenroseError, OSError) as error:
                 if ray.get_runtime_context().was_current_actor_reconstructed:
                     raise
-                self._refusal = error
+                self._refusal = _named(error)
 
         def ready(self) -> None:
             if self._refusal is not None:
@@ -71,6 +72,12 @@ def shell(kind: type) -> type:
     return Shell
 
 
+def _named(error: PenroseError | OSError) -> PenroseError:
+    if isinstance(error, PenroseError):
+        return error
+    return ConfigError(f"{error.filename or 'A file'}: {error.strerror or error}.", remedy="Check the path.")
+
+
 def unwrapped(error: RayTaskError) -> Exception:
     """The exception that an actor's method raised."""
     cause = getattr(error, "cause", None)
@@ -78,9 +85,18 @@ def unwrapped(error: RayTaskError) -> Exception:
 
 
 def ask(reference: Any, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - whatever the method returns
-    """Wait for an actor's answer; its own error is raised as it was."""
+    """Wait for an actor's answer; its own error is raised as it was.
+
+    Raises:
+        PlacementError: none came in time.
+    """
     try:
         return ray.get(reference, timeout=timeout_s)
+    except GetTimeoutError as error:
+        raise PlacementError(
+            f"An actor did not answer within {timeout_s:g} s.",
+            remedy="Give the cluster more CPUs, or raise service.start_timeout_s.",
+        ) from error
     except RayTaskError as error:
         raise unwrapped(error) from None
 
@@ -116,7 +132,7 @@ class DirectoryActor:
         handle = named(self._prefix, shard)
         try:
             return ask(getattr(handle, method).remote(*arguments), _CALL_TIMEOUT_S)
-        except (RayActorError, GetTimeoutError) as error:
+        except (RayActorError, PlacementError) as error:
             raise ShardGoneError(
                 f"{shard} does not answer: {error}.", remedy="Wait until it works."
             ) from error

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import socket
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
-import msgspec
 import ray
 import ray.exceptions
 
@@ -31,8 +33,8 @@ from penrose_ray.actors.scaler import Scaler
 from penrose_ray.actors.shard_pool import SHARD_RESOURCE, ShardPool
 from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
-from penrose_ray.errors import PlacementError
-from penrose_ray.task import SignedTask, Task, verify
+from penrose_ray.errors import PenroseError, PlacementError
+from penrose_ray.task import Task, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 DESIGN_SERVER = "penrose_ray.actors.design_server:DesignServer"
 _OBJECT_STORE_BYTES = 128 * 2**20
 _FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
+_CONNECT_TIMEOUT_S = 5.0
 _SERVICE_ACTORS = 4
 """Design server, matcher, directory and gateway; shards and clients come on top."""
 
@@ -99,7 +102,8 @@ class Topology:
         self._design_server = _actor(Hosted).remote(DESIGN_SERVER, _absolute(settings).design_server, draft)
         ask(self._design_server.ready.remote(), timeout_s)
         self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
-        self.task: Task = verify(self.signed_task)
+        self._signer: bytes = ask(self._design_server.call.remote("signer"), timeout_s)
+        self.task: Task = verify(self.signed_task, trusted_signer=self._signer)
         self._build_service(settings, timeout_s)
         self._clients = [self._client(each, copy) for each in settings.clients for copy in range(each.count)]
         ask([each.ready.remote() for each in self._clients], timeout_s)
@@ -143,10 +147,11 @@ class Topology:
         )
 
     def _client(self, settings: ClientSettings, copy: int) -> Handle:
-        signer = msgspec.msgpack.decode(self.signed_task, type=SignedTask).signer
         own = settings.model_copy(update={"seed": settings.seed + copy})
         policy = self._settings.policy_file.absolute()
-        return _actor(LiveClient, max_concurrency=2).remote(own, policy, self.url, self.signed_task, signer)
+        return _actor(LiveClient, max_concurrency=2).remote(
+            own, policy, self.url, self.signed_task, self._signer
+        )
 
     def start_clients(self) -> None:
         """Let all clients begin."""
@@ -204,11 +209,19 @@ class Topology:
                 }
                 for name, count in zip(names, counts, strict=True)
             ],
+            "clients": [self._client_state(each) for each in self._clients],
             "decisions": [
                 {"at_s": each.at_s, "delta": each.decision.delta, "reason": each.decision.reason}
                 for each in self.scaler.made
             ],
         }
+
+    @staticmethod
+    def _client_state(client: Handle) -> dict[str, object]:
+        try:
+            return asdict(ask(client.counts.remote()))
+        except PenroseError as error:
+            return {"error": str(error)}
 
     def stop_clients(self) -> list[ClientCounts]:
         """End all clients; what they had is sent."""
@@ -232,6 +245,7 @@ class Topology:
         """Stop listening, close the journals and end every process that `ray.init` started."""
         with contextlib.suppress(Exception):  # whatever is broken, the processes must go
             ask(self.gateway.stop.remote(), 1)
+        with contextlib.suppress(Exception):
             self.pool.close(1)
         ray.shutdown()
         if not self._settings.service.ray_address:
@@ -262,10 +276,23 @@ def _actor(kind: type, **options: object) -> Handle:
 
 
 def _start_ray(settings: Settings) -> None:
+    """Start or join Ray, which takes SIGTERM for itself: the caller's handler is put back."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        _init_ray(settings)
+    except SystemExit as error:  # Ray's handler, while it starts
+        raise KeyboardInterrupt from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _init_ray(settings: Settings) -> None:
     wanted = requested_cpus(settings)
     if not settings.service.ray_address:
         adopt_orphans()
         ray.init(
+            address="local",  # whatever other cluster this machine knows of
             num_cpus=wanted,
             num_gpus=0,
             resources={SHARD_RESOURCE: most_shards(settings)},
@@ -276,6 +303,7 @@ def _start_ray(settings: Settings) -> None:
             namespace="penrose",
         )
         return
+    _require_reachable(settings.service.ray_address)
     ray.init(address=settings.service.ray_address, namespace="penrose", log_to_driver=False)
     have = ray.cluster_resources()  # type: ignore[no-untyped-call]
     short = {
@@ -292,6 +320,18 @@ def _start_ray(settings: Settings) -> None:
             f"The actor graph needs {text}.",
             remedy="Add nodes, start them with --resources for shards, or lower service.shards and clients.",
         )
+
+
+def _require_reachable(address: str) -> None:
+    """Ray itself tries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+    except (OSError, ValueError) as error:
+        raise PlacementError(
+            f"No Ray cluster answers at {address}: {error}.",
+            remedy="Give the HOST:PORT that ray start printed.",
+        ) from error
 
 
 def _absolute(settings: Settings) -> Settings:

@@ -41,6 +41,14 @@ class CounterDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
 
+def check_draft(file: TomlFile) -> None:
+    """Refuse unknown keys of `[task]` before anything starts; values are checked with the key at hand."""
+    table = file.table.get("task")
+    if not isinstance(table, dict):
+        raise file.wrong_value(("task",), "a table is needed that describes the task")
+    _refuse_unknown(file, table, Task, ("task",))
+
+
 def task_from(file: TomlFile, key: PublicKey) -> Task:
     """The checked task that `[task]` of `file` describes.
 
@@ -48,10 +56,8 @@ def task_from(file: TomlFile, key: PublicKey) -> Task:
         ConfigError: an unknown key (named with its line and the nearest valid one), a value of the wrong
             type, or values that cannot work together.
     """
-    table = file.table.get("task")
-    if not isinstance(table, dict):
-        raise file.wrong_value(("task",), "a table is needed that describes the task")
-    _refuse_unknown(file, table, Task, ("task",))
+    check_draft(file)
+    table = file.table["task"]
     fields = {**table, "public_key": key.to_bytes()}
     drafts: list[CounterDraft] = _converted(
         file, fields.pop("counters", []), list[CounterDraft], ("task", "counters")

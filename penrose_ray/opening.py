@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from penrose_ray.crypto.packing import check_sum, unpack
-from penrose_ray.errors import PenroseError, SumRuleError, WrongKeyError
+from penrose_ray.errors import CiphertextError, PenroseError, SumRuleError, WrongKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -121,13 +121,26 @@ def open_sums(task: Task, batch: BatchId, sums: Sequence[SealedSum], decryptor: 
         )
     opened: list[OpenedSum] = []
     discarded: list[Discarded] = []
-    plaintexts = decryptor.decrypt_many([each.blob for each in sums], task.profile())
-    for sealed, plaintext in zip(sums, plaintexts, strict=True):
+    for sealed, plaintext in zip(sums, _plaintexts(task, sums, decryptor), strict=True):
         try:
+            if isinstance(plaintext, CiphertextError):
+                raise plaintext
             opened.append(_checked(task, batch, sealed, plaintext))
-        except SumRuleError as error:
+        except (CiphertextError, SumRuleError) as error:
             discarded.append(Discarded(sealed.class_id, _set_name(task, sealed.counter_set), error))
     return Opening(task, batch, tuple(opened), tuple(discarded))
+
+
+def _plaintexts(
+    task: Task, sums: Sequence[SealedSum], decryptor: Decryptor
+) -> list[tuple[int, ...] | CiphertextError]:
+    """Of all sums at once; one by one where a ciphertext among them is malformed."""
+    try:
+        return [*decryptor.decrypt_many([each.blob for each in sums], task.profile())]
+    except CiphertextError as error:
+        if len(sums) == 1:
+            return [error]
+    return [one for each in sums for one in _plaintexts(task, [each], decryptor)]
 
 
 def least_real_reports(task: Task) -> int:

@@ -29,6 +29,10 @@ class OwnerPolicy(Section):
     """The gateway's TPM attestation key, hexadecimal; with one, nothing is uploaded without a quote by it."""
     attestation_state: str = ""
     """SHA-256 of the software state that the quote must show, hexadecimal."""
+    least_samples: int = Field(default=10, ge=1)
+    """Least `min_samples`: a task whose histograms may show fewer launches is refused."""
+    least_snippet_launches: int = Field(default=100, ge=8)
+    """Least L: a short snippet tells more about a program than a long one."""
     max_overhead_percent: float = Field(default=3.0, gt=0, le=100)
     """Budget of one core for capture and encryption."""
 
@@ -45,6 +49,15 @@ class OwnerPolicy(Section):
             raise _refusal(
                 f"it opens sums of {task.min_contributors} contributors",
                 f"least_contributors = {task.min_contributors}",
+            )
+        if task.min_samples < self.least_samples:
+            raise _refusal(
+                f"its histograms may hold {task.min_samples} samples", f"least_samples = {task.min_samples}"
+            )
+        if task.snippet_launches < self.least_snippet_launches:
+            raise _refusal(
+                f"its snippets have {task.snippet_launches} launches",
+                f"least_snippet_launches = {task.snippet_launches}",
             )
         if "*" not in self.allowed_counters:
             for counter_set in task.counter_sets:

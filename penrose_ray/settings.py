@@ -45,7 +45,7 @@ class ServiceSettings(Section):
     disk_mark_bytes: int = Field(default=256 * 2**20, ge=0)
     """With less free on the journals' disk, new reports are asked to come back later."""
     archive: str = ""
-    """Where `penrose compact` puts cold sums: a path or s3://bucket/folder; empty keeps all in the journals."""
+    """Where `penrose compact` puts cold sums, a path or s3://bucket/folder; empty keeps them here."""
     start_timeout_s: float = Field(default=120.0, gt=0)
     ray_address: str = ""
     """Address of a running Ray cluster; empty starts a local one that ends with the service."""
@@ -58,7 +58,7 @@ class DesignServerSettings(Section):
     passphrase_variable: str = ""
     """Name of the environment variable that holds the key file's passphrase; empty for none."""
     hsm_token: str = ""
-    """Label of the hardware token that wrapped the key file; PENROSE_HSM_MODULE and PENROSE_HSM_PIN open it."""
+    """Label of the token that wrapped the key file; PENROSE_HSM_MODULE and PENROSE_HSM_PIN open it."""
     create_key: bool = False
     """Make the key file when it is missing (a demo's convenience)."""
     releases_dir: Path
@@ -348,7 +348,7 @@ def _entry(table: Any, part: str, path: list[str]) -> Any:
 
 
 def _position(table: list[Any], part: str, path: list[str]) -> int:
-    if not part.isdigit() or int(part) >= len(table):
+    if not part.isdecimal() or int(part) >= len(table):
         raise ConfigError(
             f"Override {'.'.join(path)!r}: the list has {len(table)} entries, there is none {part!r}.",
             remedy="Count from 0.",

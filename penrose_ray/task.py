@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -22,10 +22,14 @@ from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.histogram import CounterSet
 from penrose_ray.types import BatchId, TaskId
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 FORMAT_VERSION = 1
 CONTRIBUTOR_FLOOR = 50
 """Least k of a task that is not a demo."""
 _DAY_S = 86_400
+_HOUR_S = 3_600
 _COVER_DEVIATIONS = 4
 """All but one sum in some 30,000 keep the real reports that the gate counts on."""
 _NOISE_DEVIATIONS = 12
@@ -191,20 +195,32 @@ _LEAST = {
 }
 
 
+_RULES: tuple[tuple[str, Callable[[Task], bool], str], ...] = (
+    ("name", lambda task: bool(task.name), "it is empty"),
+    ("noise_sigma", lambda task: math.isfinite(task.noise_sigma), "it is a finite number of samples"),
+    ("batch_s", lambda task: task.batch_s % _HOUR_S == 0, "reports carry whole hours: it divides by 3600"),
+    ("cover_rate", lambda task: 0 <= task.cover_rate < 1, "it is a share, 0 to below 1"),
+    ("similarity", lambda task: 0 < task.similarity <= 1, "it is a Jaccard similarity, above 0 to 1"),
+    (
+        "identity_key",
+        lambda task: len(task.identity_key) == (0 if task.identity == "plain" else _IDENTITY_KEY_BYTES),
+        "it does not fit identity = {task.identity!r}",
+    ),
+    (
+        "min_samples",
+        lambda task: task.min_samples <= task.samples_per_histogram,
+        "it exceeds samples_per_histogram",
+    ),
+)
+
+
 def _check_ranges(task: Task) -> None:
     for field, least in _LEAST.items():
         if getattr(task, field) < least:
             raise _field_error(field, getattr(task, field), f"the least value is {least}")
-    if not math.isfinite(task.noise_sigma):
-        raise _field_error("noise_sigma", task.noise_sigma, "it is a finite number of samples")
-    if not 0 <= task.cover_rate < 1:
-        raise _field_error("cover_rate", task.cover_rate, "it is a share, 0 to below 1")
-    if not 0 < task.similarity <= 1:
-        raise _field_error("similarity", task.similarity, "it is a Jaccard similarity, above 0 to 1")
-    if len(task.identity_key) != (0 if task.identity == "plain" else _IDENTITY_KEY_BYTES):
-        raise _field_error("identity_key", task.identity_key, f"it does not fit identity = {task.identity!r}")
-    if task.min_samples > task.samples_per_histogram:
-        raise _field_error("min_samples", task.min_samples, "it exceeds samples_per_histogram")
+    for field, holds, reason in _RULES:
+        if not holds(task):
+            raise _field_error(field, getattr(task, field), reason.format(task=task))
     if task.noise_sigma:
         _check_noise(task)
     if task.capacity() < task.reports_needed():

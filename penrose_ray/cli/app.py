@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import typer
@@ -26,7 +27,7 @@ from penrose_ray.cli import (
     verify,
 )
 from penrose_ray.cli.output import say
-from penrose_ray.errors import PenroseError
+from penrose_ray.errors import ConfigError, PenroseError
 
 INTERRUPTED = 130
 
@@ -63,8 +64,13 @@ def version() -> None:
     typer.echo(__version__)
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Entry point: exit code 0, 1 (a bug), 2 (usage), 130 (interrupted), or the error's own."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False) or 0
         if code == INTERRUPTED:
@@ -79,6 +85,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        place = error.filename or "a file"
+        say(f"error: {place}: {error.strerror or error}\n  remedy: Check the path and its permissions.")
+        sys.exit(ConfigError.exit_code)
     except typer.Exit as error:
         sys.exit(error.exit_code)
     except Exception as error:

@@ -10,7 +10,7 @@ import socketserver
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from penrose_ray.errors import PenroseError, TransportError
+from penrose_ray.errors import ConfigError, PenroseError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,6 +36,11 @@ class ControlServer:
         mask = os.umask(0o177)
         try:
             self._server = _Server(str(self._path), commands)
+        except OSError as error:
+            raise ConfigError(
+                f"The control socket {self._path} cannot be made: {error}.",
+                remedy="Choose a shorter or writable service.state_dir.",
+            ) from error
         finally:
             os.umask(mask)
         self._thread = threading.Thread(target=self._server.serve_forever, name="control", daemon=True)
@@ -51,11 +56,18 @@ class ControlServer:
         self._path.unlink(missing_ok=True)
 
 
-def refuse_if_running(folder: Path) -> None:
-    """Raise RunningError when a service answers in this state directory."""
+def is_running(folder: Path) -> bool:
+    """Whether a service answers in this state directory."""
     try:
         request(folder, "ping")
     except TransportError:
+        return False
+    return True
+
+
+def refuse_if_running(folder: Path) -> None:
+    """Raise RunningError when a service answers in this state directory."""
+    if not is_running(folder):
         return
     raise RunningError(
         f"A service runs already: {folder / SOCKET} answers.", remedy="Stop it with penrose down first."
@@ -89,8 +101,8 @@ class _Handler(socketserver.StreamRequestHandler):
         else:
             try:
                 answer = {"result": command()}
-            except PenroseError as error:
-                answer = {"error": str(error)}
+            except Exception as error:  # noqa: BLE001 - the caller must hear of it, the service goes on
+                answer = {"error": str(error) or type(error).__name__}
         with contextlib.suppress(BrokenPipeError):
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
 

@@ -111,7 +111,7 @@ def deal_shares(
 
 @app.command("fingerprint")
 def fingerprint(path: FileArgument, passphrase_variable: VariableOption = "", hsm: HsmOption = "") -> None:
-    """Print the fingerprint of the Paillier key, by which clients pin it.
+    """Print the fingerprint of the Paillier key; clients pin the signer, see `penrose keys show`.
 
     Example: penrose keys fingerprint design_server.key
     """

@@ -12,6 +12,7 @@ import typer
 
 from penrose_ray.cli.memory import PeakMemory
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
+from penrose_ray.cli.precheck import precheck
 from penrose_ray.errors import GateError
 from penrose_ray.settings import load_settings
 
@@ -58,8 +59,10 @@ def run(
     Writes release.parquet, report.html and run.json into run.out_dir and prints a row a class and counter.
     """
     settings, draft = load_settings(config, tuple(overrides or ()))
+    precheck(settings, draft)
     out = settings.run.out_dir
-    out.mkdir(parents=True, exist_ok=True)
+    for name in (RELEASE, REPORT, SUMMARY):
+        (out / name).unlink(missing_ok=True)  # what lies there afterwards is this run's
     watch = Stopwatch()
     with PeakMemory() as memory:
         from penrose_ray.actors.topology import build  # noqa: PLC0415 - Ray takes 0.3 s to import

@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
-from penrose_ray.cli.control import ControlServer, refuse_if_running, request
+from penrose_ray.cli.control import ControlServer, is_running, request
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
-from penrose_ray.errors import TorError
+from penrose_ray.cli.precheck import precheck
+from penrose_ray.errors import TorError, TransportError
 from penrose_ray.settings import Settings, load_settings
 from penrose_ray.transport.tor.service import OnionService
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penrose_ray.actors.topology import Topology
 
+_DOWN_S = 60.0
+_POLL_S = 0.1
 ConfigArgument = Annotated[Path, typer.Argument(help="The service's configuration.")]
 _SHARD_COLUMNS = ("shard", "buckets", "reports", "sums", "busy_s")
 
@@ -35,32 +41,58 @@ def up(
     """
     changes = [*(overrides or ()), *([f'service.ray_address="{address}"'] if address else ())]
     settings, draft = load_settings(config, tuple(changes))
-    refuse_if_running(settings.service.state_dir)
-    ending = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    precheck(settings, draft)
     tor = settings.transport.tor
     onion = OnionService.from_settings(tor) if tor else None
     from penrose_ray.actors.topology import build  # noqa: PLC0415 - Ray takes 0.3 s to import
 
-    say("starting the service")
+    running = _Running()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(ControlServer(settings.service.state_dir, running.commands()))
+        say("starting the service")
         topology = stack.enter_context(build(settings, draft))
+        signal.signal(signal.SIGTERM, lambda *_: running.ending.set())
         if onion:
             stack.callback(onion.stop)
             _publish(onion, topology)
-
-        def stop() -> str:
-            ending.set()
-            return "stopping"
-
-        commands = {"status": topology.status, "compact": topology.pool.compact, "down": stop}
-        with ControlServer(settings.service.state_dir, commands):
-            topology.start_clients()
-            say(f"task {topology.task.task_id.hex()}\nreports are taken at {topology.url}")
-            _serve(topology, settings, ending, onion)
+        topology.start_clients()
+        running.topology = topology
+        say(f"task {topology.task.task_id.hex()}\nreports are taken at {topology.url}")
+        _serve(topology, settings, running.ending, onion)
+        running.topology = None
         say("draining")
         topology.stop_clients()
     say("stopped; everything that was acknowledged is on disk")
+
+
+class _Running:
+    """What the control socket may ask of a service, which has a topology between start and end only."""
+
+    def __init__(self) -> None:
+        self.ending = threading.Event()
+        self.topology: Topology | None = None
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        return {
+            "status": self._status,
+            "compact": self._compact,
+            "down": self._stop,
+        }
+
+    def _status(self) -> object:
+        return self._need().status()
+
+    def _compact(self) -> object:
+        return self._need().pool.compact()
+
+    def _stop(self) -> str:
+        self.ending.set()
+        return "stopping"
+
+    def _need(self) -> Topology:
+        if self.topology is None:
+            raise TransportError("it is starting or draining.", remedy="Ask again in a moment.")
+        return self.topology
 
 
 def _publish(onion: OnionService, topology: Topology) -> None:
@@ -118,4 +150,10 @@ def down(config: ConfigArgument) -> None:
     Example: penrose down configs/fleet.toml
     """
     settings, _ = load_settings(config)
-    say(str(request(settings.service.state_dir, "down")))
+    folder = settings.service.state_dir
+    say(str(request(folder, "down")))
+    deadline = time.monotonic() + _DOWN_S
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            raise TransportError(f"It still runs after {_DOWN_S:g} s.", remedy="Look at its output.")
+        time.sleep(_POLL_S)

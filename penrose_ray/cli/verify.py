@@ -24,9 +24,7 @@ def verify(
         str, typer.Option("--head", help="A hash noted before: it must still be in the chain.")
     ] = "",
     report: Annotated[str, typer.Option("--report", help="A report id, hexadecimal.")] = "",
-    proof: Annotated[
-        Path | None, typer.Option("--proof", help="Its proof: penrose release prove.")
-    ] = None,
+    proof: Annotated[Path | None, typer.Option("--proof", help="Its proof: penrose release prove.")] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Check every signature and link of a ledger, and print its entries; with --report, check its proof.

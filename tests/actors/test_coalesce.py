@@ -84,3 +84,14 @@ def test_a_caller_that_has_gone_disturbs_nobody() -> None:
         return await stays
 
     assert asyncio.run(main()) == [2]
+
+
+def test_too_few_results_are_an_error_not_a_caller_who_waits_for_ever() -> None:
+    async def send(items: list[int]) -> Sequence[int]:
+        return items[1:]
+
+    async def main() -> None:
+        await Coalescer(send).call([1, 2, 3])
+
+    with pytest.raises(RuntimeError, match="3 items got 2 results"):
+        asyncio.run(main())

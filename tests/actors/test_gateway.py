@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -161,7 +162,7 @@ BAD_BODIES = {
     "wrong task": (lambda record: changed(record, task_id=bytes(32)), 404, "wrong-task"),
     "wrong scheme": (lambda record: changed(record, scheme="other"), 400, "wrong-scheme"),
     "short signature": (lambda record: changed(record, signature=b"abc"), 400, "invalid-message"),
-    "counter set": (lambda record: changed(record, counter_set=99), 400, "invalid-message"),
+    "counter set": (lambda record: changed(record, counter_set=99), 400, "counter-set"),
     "short ciphertext": (lambda record: changed(record, blob=b"\x01" * 100), 400, "ciphertext"),
     "zero ciphertext": (lambda record: changed(record, blob=bytes(1536)), 400, "ciphertext"),
     "huge ciphertext": (lambda record: changed(record, blob=b"\xff" * 1536), 400, "ciphertext"),
@@ -251,3 +252,34 @@ def test_a_taken_port_is_named(service: Service) -> None:
 
 def sign_again(service: Service) -> bytes:
     return fetch_task(service.url, service.task.task_id)
+
+
+def test_another_method_is_told_which_one_is_right(service: Service) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    connection.request("PUT", f"/tasks/{service.task.task_id.hex()}/reports", b"x")
+    answer = connection.getresponse()
+    assert answer.status == 405
+    assert "POST" in json.loads(answer.read())["detail"]
+    assert answer.headers["Allow"] == "POST"
+    assert answer.headers["Server"] == "penrose"
+    connection.close()
+
+
+def test_a_compressed_body_is_refused_unread(service: Service) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    path = f"/tasks/{service.task.task_id.hex()}/reports"
+    connection.request("POST", path, b"not gzip", {"Content-Encoding": "gzip"})
+    answer = connection.getresponse()
+    assert answer.status == 415
+    assert "not compressed" in json.loads(answer.read())["detail"]
+    connection.close()
+
+
+def test_garbage_leaves_no_address_in_the_logs(
+    service: Service, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as connection:
+        connection.sendall(b"POST /tasks/x/reports HTTP/1.1\r\nContent-Length: -5\r\n\r\nbody of a client")
+        assert connection.recv(100)
+    assert "127.0.0.1" not in caplog.text + "".join(capfd.readouterr())
+    assert service.post(service.seal())[0] == 200

@@ -82,6 +82,7 @@ def test_a_run_prints_the_table_and_writes_release_report_and_summary(home: Path
 
 
 def test_the_key_is_made_for_its_owner_only_and_a_second_run_goes_on(tmp_path: Path, home: Path) -> None:
+    (home / "out" / "keys" / "design_server.key").unlink()
     first = run(home, *REPLAY_ONLY)
     again = run(home, *REPLAY_ONLY)
 
@@ -169,3 +170,40 @@ def alive(pid: int) -> bool:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "word"),
+    [
+        ("task.similarty=0.9", 10, "Did you mean 'similarity'"),
+        ("policy_file=nowhere.toml", 10, "nowhere.toml"),
+        ("service.state_dir=configs/policy.toml/below", 10, "service.state_dir"),
+        ("design_server.releases_dir=configs/policy.toml/below", 10, "design_server.releases_dir"),
+        ('clients=[{kind="replay", trace="missing.json"}]', 10, "missing.json"),
+        ("service.ray_address=127.0.0.1:9", 12, "127.0.0.1:9"),
+        ("design_server.passphrase_variable=NO_SUCH_VARIABLE", 10, "NO_SUCH_VARIABLE"),
+    ],
+)
+def test_what_is_wrong_in_the_surroundings_is_named(home: Path, override: str, code: int, word: str) -> None:
+    done = run(home, "service.shards=1", override)
+    assert done.returncode == code, done.stderr
+    assert word in done.stderr
+    assert "remedy: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_sigterm_ends_a_run_like_ctrl_c(home: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "penrose_ray.cli.app", "run", str(LAPTOP), "--set", REPLAY_ONLY[0]],
+        cwd=home,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert next(line for line in process.stderr if "collecting for" in line)
+        children = family(process.pid)
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        assert process.wait(timeout=20) == 130, rest
+    assert [pid for pid in children if alive(pid)] == []

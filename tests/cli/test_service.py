@@ -96,13 +96,22 @@ class Service:
         return code
 
 
+def test_sigterm_drains_like_down(config: Path) -> None:
+    service = Service(config)
+    processes = family(service.process.pid)
+    service.process.send_signal(signal.SIGTERM)
+    assert service.wait() == 0
+    assert "everything that was acknowledged is on disk" in service.lines[-1]
+    assert not [pid for pid in processes if (Path("/proc") / str(pid) / "fd").exists()]
+
+
 @pytest.fixture
 def service(config: Path) -> Iterator[Service]:
     started = Service(config)
     yield started
     if started.process.poll() is None:
         started.process.send_signal(signal.SIGTERM)
-        started.wait()
+        assert started.wait() == 0
 
 
 def test_up_takes_reports_tells_its_state_and_goes_down_whole(

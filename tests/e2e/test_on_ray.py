@@ -84,7 +84,6 @@ def test_decrypted_sums_equal_plain_sums_over_http_with_a_shard_killed(
         assert outbox.counts.refused == 0
         assert outbox.counts.dropped == 0
     assert ask(service.pool.working["shard-0"].pid.remote()) != first_pid
-    assert all(ask([each.counts.remote() for each in service.pool.working.values()]))
 
     handovers = [service.release(batch) for batch in service.batches()]
     opened = service.open(handovers, tmp_path / "release.parquet")

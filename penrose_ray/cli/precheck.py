@@ -1,0 +1,40 @@
+"""What can be found wrong before Ray starts, which takes seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penrose_ray.cli.control import refuse_if_running
+from penrose_ray.draft import check_draft
+from penrose_ray.errors import ConfigError
+from penrose_ray.policy import load_policy
+
+if TYPE_CHECKING:
+    from penrose_ray.settings import Settings, TomlFile
+
+
+def precheck(settings: Settings, draft: TomlFile) -> None:
+    """Raise the error of the first thing that would stop the service or its clients later.
+
+    Raises:
+        ConfigError: an unknown key of the task, a file that is missing, a folder that cannot be made.
+        RunningError: a service runs in this state directory.
+    """
+    check_draft(draft)
+    load_policy(settings.policy_file)
+    for client in settings.clients:
+        if client.kind == "replay" and client.trace != "bundled" and not Path(client.trace).is_file():
+            raise ConfigError(f"There is no trace {client.trace}.", remedy="Correct the client's trace.")
+    for name, folder in (
+        ("service.state_dir", settings.service.state_dir),
+        ("design_server.releases_dir", settings.design_server.releases_dir),
+        ("run.out_dir", settings.run.out_dir),
+    ):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{name} {folder}: {error.strerror}.", remedy="Choose another folder."
+            ) from error
+    refuse_if_running(settings.service.state_dir)
