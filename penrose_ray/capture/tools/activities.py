@@ -73,14 +73,27 @@ class ToolEvent(PlacedEvent, gc=False):
 
 
 class _Codec(KinetoCodec):
-    """Also the slow way yields `ToolArgs`, then without what only tools use."""
+    """The slow way fills `ToolArgs` too."""
 
     def one(self, text: bytes) -> ToolEvent:
         event = super().one(text)
-        if event.args is not None and not isinstance(event.args, ToolArgs):
-            event.args = ToolArgs(**{name: getattr(event.args, name) for name in Args.__struct_fields__})
         assert isinstance(event, ToolEvent)  # noqa: S101 - the codec was made with this type
+        if event.args is not None:
+            known = {name: getattr(event.args, name) for name in Args.__struct_fields__}
+            raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])["args"]
+            event.args = ToolArgs(**known, **_tool_values(msgspec.json.decode(raw)))
         return event
+
+
+def _tool_values(given: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(ToolArgs)[len(Args.__struct_fields__) :]:
+        value = given.get(field.encode_name)
+        if field.type is msgspec.Raw:
+            values[field.name] = ABSENT if value is None else msgspec.Raw(msgspec.json.encode(value))
+        else:
+            values[field.name] = value if isinstance(value, int | float | str) else None
+    return values
 
 
 class _Ids:

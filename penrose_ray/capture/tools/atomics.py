@@ -14,7 +14,7 @@ from penrose_ray.capture.tools.trace import Trace  # noqa: TC001 - named in sign
 _NAMES = re.compile(
     r"atomic|scatter_?(?:add|reduce)|index_(?:add|put)|embedding.*backward|histc", re.IGNORECASE
 )
-_WORDS = (("atom",), ("red", "sass"), ("tcc_atomic",))
+_COUNTERS = r"inst_executed_op_(?:global|shared|generic)_(?:atom|red)\w*\.sum$|^TCC_ATOMIC_sum$"
 _MUCH = 0.05
 
 
@@ -37,11 +37,11 @@ class Atomics(Tool):
         table = trace.device
         if not len(table):
             return
-        counted = next((found for words in _WORDS if (found := trace.measured(*words)) is not None), None)
+        counted = trace.measured(_COUNTERS)
         named = np.array([_NAMES.search(name) is not None for name in trace.names])
         values = np.full(len(table), np.nan) if counted is None else counted
         interesting = named[table.name] | (np.nan_to_num(values) > 0)
-        length = np.nan_to_num(table.duration_ns)
+        length = np.nan_to_num(trace.duration_ns)
         whole = length.sum()
         for name in np.unique(table.name[interesting]):
             mine = (table.name == name) & interesting

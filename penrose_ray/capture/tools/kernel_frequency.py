@@ -50,7 +50,8 @@ class KernelFrequency(Tool):
         if not len(table):
             return
         names, place = np.unique(table.name, return_inverse=True)
-        length, timed = table.duration_ns, table.timed
+        length = trace.duration_ns
+        timed = np.isfinite(length)
         self._timed += int(timed.sum())
         self._short += int((length < _SHORT_NS).sum())
         count = np.bincount(place)

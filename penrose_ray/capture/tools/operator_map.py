@@ -60,7 +60,7 @@ class OperatorMap(Tool):
         groups, place = np.unique(keys, axis=0, return_inverse=True)
         place = place.ravel()
         count = np.bincount(place)
-        total = np.bincount(place, weights=np.nan_to_num(trace.device.duration_ns))
+        total = np.bincount(place, weights=np.nan_to_num(trace.duration_ns))
         for row, group in enumerate(groups.tolist()):
             operator, top, forward, source, region = (
                 trace.names[one] if one >= 0 else "" for one in group[:5]

@@ -24,6 +24,9 @@ BUILT_IN = {
     "stream_overlap": "StreamOverlap",
     "gemm_advice": "GemmAdvice",
     "fusion_candidates": "FusionCandidates",
+    "roofline": "Roofline",
+    "access_pattern": "AccessPattern",
+    "memory_timeline": "MemoryTimeline",
     "atomics": "Atomics",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Self
@@ -137,9 +138,21 @@ class Trace:
     """Measured values, aligned with `device`; NaN where nothing was measured."""
     warnings: tuple[str, ...] = ()
 
-    def measured(self, *words: str) -> NDArray[np.float64] | None:
-        """The first counter whose name holds all words, whatever their case; None without one."""
+    @property
+    def duration_ns(self) -> NDArray[np.float64]:
+        """Length of each device activity: from its times, else as the profiler measured it, else NaN."""
+        length = self.device.duration_ns
         for counter, values in (self.counters or {}).items():
-            if all(word in counter.name.lower() for word in words):
-                return values
-        return None
+            if counter.name == "duration" and counter.unit == "ns":
+                return np.where(np.isfinite(length), length, values)
+        return length
+
+    def measured(self, pattern: str) -> NDArray[np.float64] | None:
+        """The sum of counters whose names fit the pattern, NaN where nothing was measured; None without."""
+        chosen = [
+            values for counter, values in (self.counters or {}).items() if re.search(pattern, counter.name)
+        ]
+        if not chosen:
+            return None
+        table = np.column_stack(chosen)
+        return np.where(np.isfinite(table).any(axis=1), np.nansum(table, axis=1), np.nan)

@@ -23,6 +23,7 @@ def make_trace(
     *,
     label: str = "rank 0",
     counters: Mapping[Counter, Sequence[float]] | None = None,
+    models: tuple[str, ...] = ("made",),
     **columns: object,
 ) -> Trace:
     """Kernels as (name, start, end) on one stream of one device, unless columns say otherwise."""
@@ -41,7 +42,7 @@ def make_trace(
         label=label,
         format="made",
         names=names,
-        models=("made",),
+        models=models,
         device=device,
         host=HostTable.of(0),
         memory=MemoryTable.of(0),
