@@ -42,6 +42,17 @@ class Visits(NamedTuple):
     phase: NDArray[np.uint64]
     """32 random bits that place the first sample."""
 
+    def part(self, rows: NDArray[np.intp]) -> Visits:
+        """Some of the rows."""
+        return Visits(
+            self.client[rows],
+            self.app[rows],
+            self.group[rows],
+            self.samples[rows],
+            self.extra[rows],
+            self.phase[rows],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -167,17 +178,25 @@ class StrideCoverage:
         self._rings = Rings.of(scenario)
         self._union = Union(self._rings)
         self._arcs: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
+        self._cells = scenario.cells
+        self._covered = np.zeros(len(self._cells), np.int64)
 
     def take(self, visits: Visits) -> None:
-        """One block's window."""
-        self._arcs.append(arcs_of(visits, self._rings))
+        """One block's window; what runs an application that is covered to the last cell adds nothing."""
+        open_ = self._covered < self._cells
+        if not open_.all():
+            visits = visits.part(np.flatnonzero(open_[visits.app]))
+        if len(visits.app):
+            self._arcs.append(arcs_of(visits, self._rings))
 
     def end_window(self, _window: int) -> NDArray[np.int64]:
         """All blocks were taken; covered cells of each application."""
-        starts, lengths = zip(*self._arcs, strict=True)
-        self._arcs.clear()
-        self._union.add(np.concatenate(starts), np.concatenate(lengths))
-        return self._union.covered()
+        if self._arcs:
+            starts, lengths = zip(*self._arcs, strict=True)
+            self._arcs.clear()
+            self._union.add(np.concatenate(starts), np.concatenate(lengths))
+            self._covered = self._union.covered()
+        return self._covered.copy()
 
 
 class JitterCoverage:
