@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penrose_ray.analyse.frames import open_release
+    from penrose_ray.capture.tools.annotate import annotate
     from penrose_ray.errors import PenroseError
     from penrose_ray.snippet import similarity
 
 __version__ = "0.1.0"
-__all__ = ["PenroseError", "__version__", "open_release", "similarity"]
+__all__ = ["PenroseError", "__version__", "annotate", "open_release", "similarity"]
 
 _PLACES = {
     "PenroseError": "penrose_ray.errors",
+    "annotate": "penrose_ray.capture.tools.annotate",
     "open_release": "penrose_ray.analyse.frames",
     "similarity": "penrose_ray.snippet",
 }

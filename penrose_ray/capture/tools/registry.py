@@ -28,6 +28,8 @@ BUILT_IN = {
     "access_pattern": "AccessPattern",
     "memory_timeline": "MemoryTimeline",
     "atomics": "Atomics",
+    "llm": "LanguageModel",
+    "uvm_faults": "UvmFaults",
 }
 
 
