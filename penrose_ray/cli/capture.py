@@ -16,9 +16,10 @@ from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penrose_ray.capture.tools.base import Findings, Tool
+    from penrose_ray.capture.tools.trace import Trace
 
 SALT_BYTES = 32
 _TABLE_ROWS = 20
@@ -77,6 +78,17 @@ def chosen_tools(names: str) -> list[Tool]:
     if not wanted:
         raise ConfigError("No tool is named.", remedy="Name some: -t kernel_frequency,timeline_gaps.")
     return load(wanted)
+
+
+def announced(traces: Iterable[Trace], *, redact: bool) -> Iterator[Trace]:
+    """The same ranks; what is wrong with one is said on stderr, only how much when names are redacted."""
+    for trace in traces:
+        if redact and trace.warnings:
+            say(f"warning: {len(trace.warnings)} warnings about a file; without --redact they are shown")
+        for warning in () if redact else trace.warnings:
+            say(f"warning: {trace.label}: {warning}")
+        yield trace
+        del trace  # or it would stay while the next rank is read
 
 
 def show(

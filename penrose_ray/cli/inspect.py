@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from penrose_ray.capture.summary import summarise
-from penrose_ray.cli.capture import PageOption, RedactOption, ToolsOption, chosen_tools, show
+from penrose_ray.cli.capture import PageOption, RedactOption, ToolsOption, announced, chosen_tools, show
 from penrose_ray.cli.output import Format, FormatOption, print_rows
 from penrose_ray.errors import TraceError
 
@@ -33,10 +33,12 @@ def inspect(
     Exit code 20 when no file at all can be read, with tools when one of them cannot.
     """
     if tools:
-        from penrose_ray.capture.tools.session import analyse_files  # noqa: PLC0415 - only with tools
+        from penrose_ray.capture.tools.reading import read_traces  # noqa: PLC0415 - only with tools
+        from penrose_ray.capture.tools.session import analyse  # noqa: PLC0415 - as above
 
         chosen = chosen_tools(tools)
-        show(analyse_files(files, chosen), chosen, form, page, redact=redact)
+        traces = announced(read_traces(files), redact=redact)
+        show(analyse(traces, chosen), chosen, form, page, redact=redact)
         return
     summaries = [summarise(path) for path in files]
     print_rows([msgspec.to_builtins(each) for each in summaries], _COLUMNS, form, "Trace files")

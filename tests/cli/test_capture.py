@@ -91,3 +91,14 @@ def test_redacted_output_names_no_kernel(call: Call) -> None:
     for form in ("json", "csv", "table"):
         _, out, err = call("inspect", "-t", "kernel_frequency", "--format", form, "--redact", SAMPLE)
         assert not any(name in out + err for name in names)
+
+
+def test_a_cut_off_file_is_said_but_its_name_is_not_when_redacted(call: Call, tmp_path: Path) -> None:
+    cut = tmp_path / "secret_project.json.gz"
+    cut.write_bytes(SAMPLE.read_bytes()[: SAMPLE.stat().st_size // 2])
+    code, _, err = call("inspect", "-t", "kernel_frequency", cut)
+    assert code == 0
+    assert "secret_project.json.gz: The file is cut off" in err
+    _, out, err = call("inspect", "-t", "kernel_frequency", "--redact", cut)
+    assert "secret" not in out + err
+    assert "warning" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -30,5 +31,7 @@ _PEAKS = {
 
 def peak_of(model: str) -> Peak | None:
     """The peak of a model by its name, None when it is not known for sure."""
-    lower = model.lower()
-    return next((peak for part, peak in _PEAKS.items() if part in lower), None)
+    for part, peak in _PEAKS.items():
+        if re.search(rf"(?<!\w){re.escape(part)}(?!\w)", model, re.IGNORECASE):  # a GH200 is no H200
+            return peak
+    return None

@@ -42,6 +42,7 @@ def read_traces(paths: Iterable[Path]) -> Iterator[Trace]:
             if trace is not None:
                 found = True
                 yield trace
+                del trace  # or it would stay while the next rank is read
         if not found:
             raise TraceError(f"{path} holds no list of trace events.", remedy="Export it as Chrome JSON.")
 
