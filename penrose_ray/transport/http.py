@@ -14,13 +14,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penrose_ray.errors import ConfigError, RefusedReportError, TransportError
-from penrose_ray.transport.uploader import BusyError
+from penrose_ray.transport.uploader import BusyError, StuckError
 
 if TYPE_CHECKING:
     from penrose_ray.types import TaskId
 
 _BUSY = {429, 503}
 _SERVER_ERROR = 500
+_FAILED = {500, 507}
+"""Answers about this report; it may be the only one that fails."""
 _OK = 200
 _TIMED_OUT = 408
 _TIMEOUT_S = 30.0
@@ -105,6 +107,8 @@ class HttpUploader:
                 remedy="The report is sent again.",
                 retry_after_s=_pause_s(retry_after),
             )
+        if status in _FAILED:
+            raise StuckError(f"The gateway answered {status}.", remedy="The report is sent again later.")
         if status >= _SERVER_ERROR or status == _TIMED_OUT:
             raise TransportError(f"The gateway answered {status}.", remedy="The report is sent again.")
         raise RefusedReportError(

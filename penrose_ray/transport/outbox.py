@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penrose_ray.errors import RefusedReportError, SpoolError, TransportError
 from penrose_ray.transport.queue import MemoryQueue
-from penrose_ray.transport.uploader import BusyError
+from penrose_ray.transport.uploader import BusyError, StuckError
 
 if TYPE_CHECKING:
     import random
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from penrose_ray.transport.pace import Pace
     from penrose_ray.transport.queue import Queue, Waiting
     from penrose_ray.transport.uploader import Uploader
+
+
+_MOST_STUCK = 20
+"""Failures of the service at one report until it is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class Outbox:
         self._not_before_s = 0.0
         self._pause_limit_s = self._backoff.first_s
         self._lock = threading.Lock()
+        self._stuck: dict[bytes, int] = {}
+        """How often the service has failed at a record."""
         self.counts = OutboxCounts()
         self.last_error: TransportError | RefusedReportError | SpoolError | None = None
 
@@ -104,7 +111,14 @@ class Outbox:
         if self._clock.now_s() < self._not_before_s:
             return False
         waiting = self._first()
-        if waiting is None or not self._delivered(waiting.record):
+        if waiting is None:
+            return False
+        try:
+            done = self._delivered(waiting.record)
+        except StuckError as error:
+            self._put_behind(waiting, error)
+            return False
+        if not done:
             return False
         with self._lock:
             self._queue.remove(waiting.number)
@@ -118,13 +132,32 @@ class Outbox:
             self.counts.dropped = self._queue.dropped
         return waiting
 
+    def _put_behind(self, waiting: Waiting, error: StuckError) -> None:
+        """Let the others go first; a report that fails time and again is given up."""
+        mark = hashlib.sha256(waiting.record).digest()
+        self._stuck[mark] = self._stuck.get(mark, 0) + 1
+        with self._lock:
+            self._queue.remove(waiting.number)
+            if self._stuck[mark] < _MOST_STUCK:
+                self._queue.put(waiting.record, self._clock.now_s())
+            else:
+                del self._stuck[mark]
+                self.counts.refused += 1
+        self._pause(error)
+
     def _delivered(self, record: bytes) -> bool:
-        """Whether the record is done with; put() is not held up meanwhile."""
+        """Whether the record is done with; put() is not held up meanwhile.
+
+        Raises:
+            StuckError: the service fails at this record.
+        """
         try:
             self._uploader.send(record)
         except RefusedReportError as error:
             self.counts.refused += 1
             self.last_error = error
+        except StuckError:
+            raise
         except TransportError as error:
             self._pause(error)
             return False

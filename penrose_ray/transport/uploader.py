@@ -20,6 +20,10 @@ class Uploader(Protocol):
         ...
 
 
+class StuckError(TransportError):
+    """The service fails at this report; others may go through."""
+
+
 class BusyError(TransportError):
     """The service asks to come back later."""
 

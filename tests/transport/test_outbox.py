@@ -9,7 +9,7 @@ from penrose_ray.clock import ManualClock
 from penrose_ray.errors import RefusedReportError, TransportError
 from penrose_ray.transport.direct import DirectUploader
 from penrose_ray.transport.outbox import Backoff, Outbox
-from penrose_ray.transport.uploader import BusyError
+from penrose_ray.transport.uploader import BusyError, StuckError
 
 DOWN = TransportError("The gateway is down.", remedy="It is sent again.")
 REFUSED = RefusedReportError("Too old.", remedy="Set the clock.")
@@ -145,3 +145,27 @@ def test_an_error_of_the_service_s_own_making_reaches_the_caller(clock: ManualCl
     with pytest.raises(ZeroDivisionError):
         box.flush()
     assert len(box) == 1
+
+
+def test_a_record_that_the_service_fails_at_lets_the_others_pass_and_is_given_up_in_the_end(
+    clock: ManualClock,
+) -> None:
+    taken: list[bytes] = []
+
+    def take(record: bytes) -> None:
+        if record == b"bad":
+            raise StuckError("The gateway failed with 507.", remedy="Later.")
+        taken.append(record)
+
+    box = Outbox(DirectUploader(take), clock, backoff=Backoff(first_s=1.0, longest_s=8.0))
+    for record in (b"bad", b"1", b"2"):
+        box.put(record)
+    assert not box.flush()
+    clock.advance(9)
+    box.flush()
+    assert taken == [b"1", b"2"]
+
+    for _ in range(40):
+        clock.advance(9)
+        box.flush()
+    assert (len(box), box.counts.refused, box.counts.sent) == (0, 1, 2)
