@@ -78,7 +78,7 @@ def http_server(context: ssl.SSLContext | None = None, *, port: int = 0) -> Iter
         server.server_close()
 
 
-@dataclass
+@dataclass(repr=False)
 class FakeTor:
     """A SOCKS port that behaves as tor's, but leads straight to a port of 127.0.0.1."""
 
