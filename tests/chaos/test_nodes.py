@@ -41,7 +41,7 @@ def pids_of(service: Topology) -> list[int]:
     """Processes of the shards; none while one is on its way."""
     try:
         return ask([shard.pid.remote() for shard in service.pool.working.values()], 5)  # type: ignore[no-any-return]
-    except (ray.exceptions.RayError, TimeoutError):
+    except (ray.exceptions.RayError, PlacementError):
         return []
 
 
