@@ -21,14 +21,13 @@ def test_every_data_file_of_the_packages_is_declared() -> None:
     if listed.returncode:
         pytest.skip("this is not a git checkout")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    patterns = {
-        path
-        for package, names in declared.items()
-        for name in names
-        for folder in (["**"] if package == "*" else [package.replace(".", "/")])
-        for path in ROOT.glob(f"{folder}/{name}")
-    }
-    kept = {path.resolve() for path in patterns}
+    packages = [
+        ROOT / Path(name).parent for name in listed.stdout.splitlines() if name.endswith("/__init__.py")
+    ]
+    kept: set[Path] = set()
+    for package, names in declared.items():
+        folders = packages if package == "*" else [ROOT / package.replace(".", "/")]
+        kept.update(path.resolve() for folder in folders for name in names for path in folder.glob(name))
     for name in listed.stdout.splitlines():
         path = ROOT / name
         if name.split("/")[0] not in ("penrose_ray", "crypto", "actors", "sim") or path.is_symlink():
