@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import queue
 import socket
 import threading
 from contextlib import contextmanager
@@ -89,8 +90,8 @@ class FakeTor:
     login: int = 0
     names: list[bytes] = field(default_factory=list)
     hosts: list[bytes] = field(default_factory=list)
-    sent: list[bytes] = field(default_factory=list)
-    """Bytes of each stream from the client to the service."""
+    sent: queue.Queue[bytes] = field(default_factory=queue.Queue)
+    """Bytes of each stream from the client to the service, there when the stream has ended."""
 
 
 @contextmanager
@@ -158,7 +159,7 @@ def _relay(tor: FakeTor, client: socket.socket) -> None:
             service.sendall(data)
         service.shutdown(socket.SHUT_WR)
         returning.join()
-    tor.sent.append(bytes(sent))
+    tor.sent.put(bytes(sent))
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
