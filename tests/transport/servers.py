@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import queue
 import socket
@@ -109,7 +110,7 @@ def fake_tor(path: Path, port: int) -> Iterator[FakeTor]:
                 client, _ = listener.accept()
             except OSError:
                 return
-            threads.append(threading.Thread(target=_stream, args=(tor, client)))
+            threads.append(threading.Thread(target=_serve_one, args=(tor, client)))
             threads[-1].start()
 
     acceptor = threading.Thread(target=serve)
@@ -122,6 +123,12 @@ def fake_tor(path: Path, port: int) -> Iterator[FakeTor]:
         acceptor.join()
         for thread in threads:
             thread.join()
+
+
+def _serve_one(tor: FakeTor, client: socket.socket) -> None:
+    """A client that goes away in the middle of the greeting ends its stream and nothing else."""
+    with contextlib.suppress(IndexError, ConnectionError):
+        _stream(tor, client)
 
 
 def _stream(tor: FakeTor, client: socket.socket) -> None:
