@@ -103,15 +103,7 @@ class Experiment:
 
     def _arrival(self, report: Report) -> Arrival:
         found = self._class_of(report)
-        return Arrival(
-            report_id=report.report_id,
-            class_id=found.class_id,
-            snippet_hash=found.snippet_hash,
-            counter_set=report.counter_set,
-            created_hour=report.created_hour,
-            signature=report.signature,
-            blob=report.blob,
-        )
+        return Arrival.of(report, found.class_id, found.snippet_hash)
 
     def _add(self, report: Report, batch: ReportBatch, row: int) -> None:
         total = self.truth[Pair(self._class_of(report).class_id, report.counter_set)]

@@ -215,15 +215,7 @@ class Intake:
 
     def _arrival(self, report: Report) -> Arrival:
         found = self._classes[report.gpu_model, report.signature]
-        return Arrival(
-            report_id=report.report_id,
-            class_id=found.class_id,
-            snippet_hash=found.snippet_hash,
-            counter_set=report.counter_set,
-            created_hour=report.created_hour,
-            signature=report.signature,
-            blob=report.blob,
-        )
+        return Arrival.of(report, found.class_id, found.snippet_hash)
 
 
 def application(intake: Intake) -> web.Application:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from penrose_ray.types import BatchId, BucketId, ClassId, ReportId
+    from penrose_ray.wire import Report
 
 CHECKSUM_BYTES = 32
 
@@ -25,6 +26,19 @@ class Arrival:
     """Hours since the Unix epoch."""
     signature: bytes
     blob: bytes
+
+    @classmethod
+    def of(cls, report: Report, class_id: ClassId, snippet_hash: bytes) -> Self:
+        """A report with the class that the matcher found for its signature."""
+        return cls(
+            report.report_id,
+            class_id,
+            snippet_hash,
+            report.counter_set,
+            report.created_hour,
+            report.signature,
+            report.blob,
+        )
 
 
 class SumKey(NamedTuple):
