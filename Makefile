@@ -6,7 +6,7 @@ CONFIG ?= configs/laptop.toml
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 APT := apt-get install -y python3-venv python3-dev make gcc libc6-dev
 
-.PHONY: help install run test test-slow lint bench clean
+.PHONY: help install run test test-slow lint bench schema clean
 .DELETE_ON_ERROR:
 
 help:
@@ -56,6 +56,11 @@ bench: $(VENV)/.dev
 	for file in benchmarks/[a-z]*.py; do \
 	  name=$$(basename $$file .py); \
 	  [ $$name = harness ] || $(BIN)/python -m benchmarks.$$name --json | tee out/bench/$$name.json || exit 1; \
+	done
+
+schema: $(VENV)/.dev
+	for kind in service simulation policy; do \
+	  $(BIN)/penrose config schema $$kind >configs/schema/$$kind.json || exit 1; \
 	done
 
 clean:

@@ -23,12 +23,19 @@ class CounterDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Short form of counter sets that differ in their vendor only."""
 
     name: str
+    """The counter's name."""
     unit: str
+    """The counter's unit."""
     source: str
+    """Which back end measures it."""
     vendors: tuple[str, ...]
+    """A counter set is made for each, called `name-vendor`."""
     scale: Literal["linear", "log"]
+    """Equal bins, or equal ratios."""
     low: float
+    """Upper edge of the first bin."""
     high: float
+    """Lower edge of the last bin."""
 
     def counter_sets(self) -> list[CounterSet]:
         """One for each vendor."""

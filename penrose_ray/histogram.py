@@ -28,9 +28,13 @@ class Counter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measured quantity. Values of different sources or vendors are never added."""
 
     name: str
+    """Such as `duration`."""
     unit: str
+    """Such as `ns`; empty for a count or a kind."""
     source: str
+    """Which back end measures it, such as `opencl` or `cupti`."""
     vendor: str
+    """Whose device: `nvidia`, `amd`, `intel`, `pocl` or `any`."""
 
     @property
     def label(self) -> str:
@@ -42,9 +46,13 @@ class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bins along one counter: `bins` - 2 between `low` and `high`, one below and one above."""
 
     scale: Literal["linear", "log"]
+    """Equal bins, or equal ratios."""
     low: float
+    """Upper edge of the first bin, in the counter's unit."""
     high: float
+    """Lower edge of the last bin."""
     bins: int = BINS
+    """How many, the two open ones included."""
 
     def edges(self) -> NDArray[np.float64]:
         """The `bins` - 1 inner edges, ascending, in the counter's unit."""
@@ -81,9 +89,13 @@ class CounterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
+    """Unique in the task."""
     counters: tuple[Counter, ...]
+    """One counter an axis."""
     axes: tuple[Axis, ...] = ()
+    """One for 128 bins, two for a joint histogram."""
     categories: tuple[str, ...] = ()
+    """Names of the values of an integer counter, instead of axes."""
 
     def check(self) -> None:
         """Raise ConfigError when the bins do not come to 128 or do not fit the counters."""

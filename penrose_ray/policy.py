@@ -19,6 +19,7 @@ class OwnerPolicy(Section):
     """`policy.toml`. The defaults are strict: a client without a policy file accepts no demo."""
 
     allow_demo: bool = False
+    """Accept demo tasks, whose releases may show a single machine."""
     allowed_counters: tuple[str, ...] = ("*",)
     """Counter names, or `*` for all that the sources offer."""
     least_sampling_interval: int = Field(default=1_000, ge=1)

@@ -1,6 +1,7 @@
 """Configuration: TOML, then `PENROSE__A__B` variables, then `--set a.b=c`; unknown keys are errors.
 
-Units stand in the key's name (`_s`, `_bytes`). Relative paths are relative to the current directory.
+Units stand in the key's name (`_s`, `_bytes`). Relative paths are relative to the current directory. A secret
+never stands in a configuration: a key that ends in `_variable` names the environment variable that holds it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ENVIRONMENT_PREFIX = "PENROSE__"
+DEFAULT = "default"
+"""Origin of a value that nobody gave."""
+VariableName = Annotated[str, Field(pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")]
+"""Name of an environment variable, or empty; the pattern keeps a secret from being put here by mistake."""
 
 
 class Section(BaseModel):
@@ -32,6 +37,7 @@ class ServiceSettings(Section):
     """The aggregation service."""
 
     host: str = "127.0.0.1"
+    """The gateway's address."""
     port: int = Field(default=0, ge=0, le=65535)
     """0 lets the kernel choose a free port."""
     shards: int = Field(default=2, ge=1, le=256)
@@ -39,14 +45,17 @@ class ServiceSettings(Section):
     most_shards: int = Field(default=0, ge=0, le=256)
     """Shards under load, which the scaler adds; 0 means no more than `shards`."""
     scale_every_s: float = Field(default=5.0, gt=0)
+    """Pause between two decisions of the scaler."""
     state_dir: Path
     """Journals of the matcher, the shards and the ledger."""
     most_reports_per_request: int = Field(default=1000, ge=1)
+    """A request with more is refused."""
     disk_mark_bytes: int = Field(default=256 * 2**20, ge=0)
     """With less free on the journals' disk, new reports are asked to come back later."""
     archive: str = ""
     """Where `penrose compact` puts cold sums, a path or s3://bucket/folder; empty keeps them here."""
     start_timeout_s: float = Field(default=120.0, gt=0)
+    """How long the actors may take to start."""
     ray_address: str = ""
     """Address of a running Ray cluster; empty starts a local one that ends with the service."""
 
@@ -55,19 +64,22 @@ class DesignServerSettings(Section):
     """The design server, which alone reads the private key."""
 
     key_file: Path
-    passphrase_variable: str = ""
+    """Made by `penrose keys new`; readable by its owner only."""
+    passphrase_variable: VariableName = ""
     """Name of the environment variable that holds the key file's passphrase; empty for none."""
     hsm_token: str = ""
     """Label of the token that wrapped the key file; PENROSE_HSM_MODULE and PENROSE_HSM_PIN open it."""
     create_key: bool = False
     """Make the key file when it is missing (a demo's convenience)."""
     releases_dir: Path
+    """Hand-overs, their ledger and the privacy budget."""
 
 
 class ClientSettings(Section):
     """One client (or several alike) of a topology."""
 
     kind: Literal["gpu", "replay"]
+    """`gpu` runs a program, `replay` plays a recording."""
     program: str = ""
     """For `gpu`: a program of penrose_ray.actors.programs."""
     trace: str = ""
@@ -77,10 +89,12 @@ class ClientSettings(Section):
     launches_per_s: float = Field(default=0.0, ge=0)
     """For `replay`: pace; 0 is as fast as it goes."""
     seed: int = 0
+    """Of the random choices of the program and the client."""
     count: int = Field(default=1, ge=1)
+    """How many clients alike."""
     issuer_url: str = ""
     """The token issuer, in a task that has tokens."""
-    credential_variable: str = ""
+    credential_variable: VariableName = ""
     """Name of the environment variable that holds the credential that the issuer gave this client."""
 
 
@@ -98,15 +112,20 @@ class TorSettings(Section):
     torrc: tuple[str, ...] = ()
     """More lines for tor's configuration."""
     start_timeout_s: float = Field(default=120.0, gt=0)
+    """How long tor may take to publish the addresses."""
 
 
 class TlsSettings(Section):
     """A second port of the gateway, TLS 1.3 with client certificates (docs/transport.md)."""
 
     host: str = "0.0.0.0"  # noqa: S104 - it asks every client for its certificate
+    """Address of the second port."""
     port: int = Field(ge=1, le=65535)
+    """The second port."""
     certificate: Path
+    """The gateway's certificate, PEM."""
     key: Path
+    """The certificate's private key, PEM."""
     clients: Path
     """Certificates of clients, or of the authority that issues them."""
 
@@ -120,14 +139,18 @@ class TransportSettings(Section):
     """Ways to the gateway besides its own port."""
 
     tor: TorSettings | None = None
+    """`[transport.tor]`: onion services."""
     tls: TlsSettings | None = None
+    """`[transport.tls]`: a second port."""
 
 
 class RunSettings(Section):
     """How long a run lasts and where its results go."""
 
     seconds: float = Field(default=30.0, gt=0)
+    """How long `penrose run` collects."""
     out_dir: Path = Path("out")
+    """Where `penrose run` writes the release, the report and the run's figures."""
 
 
 class Settings(Section):
@@ -138,6 +161,7 @@ class Settings(Section):
     service: ServiceSettings
     design_server: DesignServerSettings
     clients: tuple[ClientSettings, ...] = ()
+    """`[[clients]]`: clients that run with the service, as in a demonstration."""
     policy_file: Path
     """The owner's policy that the clients of this topology obey."""
     run: RunSettings = RunSettings()
@@ -184,6 +208,17 @@ class TomlFile:
         lines = (self.line_of(location[:length]) for length in range(len(location), 0, -1))
         line = next((line for line in lines if line), None)
         return f"{self.path}, line {line}" if line else str(self.path)
+
+    def origin_of(self, location: tuple[str | int, ...]) -> str:
+        """Which line, variable or option gave the value at `location`, without the value; or `default`."""
+        value: Any = self.table
+        for part in location:
+            here = isinstance(value, list) if isinstance(part, int) else isinstance(value, dict)
+            if not here or (part >= len(value) if isinstance(part, int) else part not in value):
+                return DEFAULT
+            value = value[part]
+        place = self.place_of(location)
+        return place.partition("=")[0] if place.startswith("--set") else place
 
     def unknown_key(self, location: tuple[str | int, ...], valid: list[str]) -> ConfigError:
         """The error for a key that is none of `valid`."""
@@ -317,12 +352,21 @@ def load_settings(path: Path, overrides: tuple[str, ...] = ()) -> tuple[Settings
             _assign(
                 file, name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"), value, f"Variable {name}"
             )
+    override_with(file, overrides)
+    return validated(file, Settings), file
+
+
+def override_with(file: TomlFile, overrides: Iterable[str]) -> None:
+    """Apply `--set` options: texts `a.b=value`, the value in TOML.
+
+    Raises:
+        ConfigError: a text without `=`, or a path that leads nowhere.
+    """
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"--set {override!r} has no '='.", remedy="Write --set section.key=value.")
         _assign(file, key.strip().split("."), value.strip(), f"--set {override}")
-    return validated(file, Settings), file
 
 
 def _assign(file: TomlFile, path: list[str], value: str, origin: str) -> None:

@@ -41,31 +41,39 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Parameters of one collection. The letters are those of the literature: S, L, O, H, k, r, c, m, q."""
 
     name: str
+    """What people call the task."""
     demo: bool
     """A task for trying the system: no floor under k, no tokens needed; clients refuse it by default."""
     public_key: bytes
     """The Paillier key, as `PublicKey.to_bytes()`."""
     slot_profile: str = "std3072"
+    """`std3072`, `std2048` or `compact3072`: key size and how bins lie in ciphertexts."""
     counter_sets: tuple[CounterSet, ...]
+    """What is measured, a histogram each."""
     rotation: tuple[tuple[str, ...], ...]
     """Groups of counter sets; one group is watched at a time."""
     rotation_s: int = 3600
+    """Seconds for which a group is watched."""
     samples_per_histogram: int = 10_000
     """H: samples of a full histogram."""
     sampling_interval: int = 10_000
     """S: one launch in S is sampled on average."""
     sampler: Literal["jitter", "paper"] = "jitter"
+    """`jitter` draws each gap from U[1, 2S-1]; `paper` keeps the stride S."""
     offset_reset_s: int = 600
     """O: seconds after which the `paper` sampler draws a new offset."""
     snippet_launches: int = 10_000
     """L: launches of a snippet."""
     signature_scheme: str = "g8-mended-v1"
+    """How kernel names become a signature."""
     similarity: float = 0.85
     """tau: least Jaccard similarity of two snippets of one class."""
     identity: Literal["plain", "keyed", "oprf"] = "plain"
+    """`plain` grams, grams `keyed` by a key of the clients, or by a key server (`oprf`)."""
     identity_key: bytes = b""
     """`keyed`: SHA-256 of the name key; `oprf`: the key server's Ed25519 public key; `plain`: empty."""
     batch_s: int = 86_400
+    """Length of a batch; a sum is released once a batch."""
     min_samples: int = 100
     """A histogram with fewer samples at the end of a batch is carried over once, then dropped."""
     reports_per_class: int = 1
@@ -81,6 +89,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     noise_sigma: float = 0.0
     """Standard deviation of the discrete Gaussian noise on each bin; 0 is off."""
     noise_epsilon: float = 2.0
+    """Epsilon of the privacy budget that all noisy releases share."""
     noise_delta: float = 1e-5
     """What all noisy releases of this task together may spend."""
     sub_batches: int = 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,8 +64,3 @@ def test_the_laptop_configuration_is_accepted_with_its_policy(design_keys: Desig
     policy.check(task)
     assert task.demo
     assert {each.kind for each in settings.clients} == {"gpu", "replay"}
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
-def test_every_configuration_is_toml(path: Path) -> None:
-    assert tomllib.loads(path.read_text())

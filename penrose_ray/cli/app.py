@@ -13,6 +13,7 @@ from penrose_ray.cli import (
     capture,
     classify,
     client,
+    config,
     gatekeeper,
     inspect,
     issuer,
@@ -54,6 +55,7 @@ app.command("verify")(verify.verify)
 app.add_typer(issuer.app, name="issuer")
 app.add_typer(release.app, name="release")
 app.add_typer(client.app, name="client")
+app.add_typer(config.app, name="config")
 app.add_typer(keys.app, name="keys")
 app.add_typer(task.app, name="task")
 

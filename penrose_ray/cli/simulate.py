@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,7 @@ OutOption = Annotated[
 
 def simulate(
     config: Annotated[Path, typer.Argument(help="A configuration such as configs/coverage-paper.toml.")],
+    overrides: SetOption = None,
     form: FormatOption = Format.TABLE,
     out: OutOption = None,
 ) -> None:
@@ -38,7 +39,7 @@ def simulate(
     from penrose_ray.sim.catalogue import run  # noqa: PLC0415 - pandas
     from penrose_ray.sim.settings import load_simulation  # noqa: PLC0415 - as above
 
-    settings = load_simulation(config)
+    settings = load_simulation(config, overrides or ())
     say(f"{config}: {settings.experiment} in mode {settings.mode}, seed {settings.seed}")
     found = run(settings, _step)
     if out is not None:
