@@ -7,6 +7,7 @@ what the bins mean; both survive filtering.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -14,13 +15,13 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.intervals import noisy_share
-from penrose_ray.analyse.released import Histograms, read_histograms
+from penrose_ray.analyse.released import Histograms, Paths, read_histograms
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS, Axis, CounterSet, marginal, mean, quantile
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -34,17 +35,19 @@ _COUNTER_FIELDS = ("name", "unit", "source", "vendor")
 
 
 def open_release(
-    path: str | os.PathLike[str],
+    path: Paths,
     *,
     batches: Literal["each", "sum"] = "each",
+    labels: str | os.PathLike[str] | None = None,
     noise_sigma: float = 0.0,
 ) -> pd.DataFrame:
     """The opened histograms of a release, one row a (batch, class, counter set, bin).
 
     Args:
-        path: the Parquet file of an opened release.
+        path: the Parquet file of an opened release, or several files of one task, which are joined.
         batches: "each" keeps batches apart; "sum" adds them up, one row a (class, counter set, bin), with
             `batch` and `batch_start` of the first and `batch_end` of the last.
+        labels: a file that `penrose label ask` wrote; `labels.json` beside the release, if there is one.
         noise_sigma: the task's; it widens the intervals.
 
     Returns:
@@ -56,14 +59,15 @@ def open_release(
         joint ones.
 
     Raises:
-        ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, or with
-            bins that make no sense.
+        ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, with bins
+            that make no sense, or two files hold the same sum.
+        ConfigError: the file of labels is missing, or none.
     """
-    histograms = read_histograms(path, batches=batches)
+    histograms = read_histograms(path, batches=batches, labels=labels)
     return tidy(histograms, noise_sigma=noise_sigma)
 
 
-def class_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+def class_table(path: Paths, *, labels: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """One row a (class, counter set), batches added up; a joint set has a row for each of its counters.
 
     Returns:
@@ -71,9 +75,9 @@ def class_table(path: str | os.PathLike[str]) -> pd.DataFrame:
         samples, mean, p50, p95 (in `unit`; NaN for categories), most_common (text of the fullest bin).
 
     Raises:
-        ReleaseFormatError: as `open_release`.
+        ReleaseFormatError, ConfigError: as `open_release`.
     """
-    return summarise(read_histograms(path, batches="sum"))
+    return summarise(read_histograms(path, batches="sum", labels=labels))
 
 
 def counter_set_of(frame: pd.DataFrame, name: str) -> CounterSet:
@@ -112,7 +116,7 @@ def tidy(histograms: Histograms, *, noise_sigma: float = 0.0) -> pd.DataFrame:
         "task_name": _constant(facts["task_name"], len(long)),
         "demo": np.full(len(long), bool(facts["demo"])),
         **{name: long[name] for name in ("batch", "batch_start", "batch_end", "class_id")},
-        "label": _labels(long["class_id"]),
+        "label": _labels(long["class_id"], histograms.names),
         **{name: long[name] for name in ("gpu_model", "counter_set")},
         **_counter_columns(sets, set_code),
         **_edge_columns(sets, set_code),
@@ -144,13 +148,19 @@ def _constant(value: str | None, length: int) -> pd.Series[Any]:
     return _categorical(np.zeros(length), [value or ""])
 
 
-def _labels(class_ids: pd.Series[Any]) -> pd.Series[Any]:
-    """Short texts; where two classes share their first digits all are longer, so that none merge."""
+def _labels(class_ids: pd.Series[Any], names: Mapping[str, str]) -> pd.Series[Any]:
+    """Names, and short ids of classes without one; made longer until no two are the same."""
     whole = list(class_ids.cat.categories)
     length = LABEL_LENGTH
     while length < max(map(len, whole), default=0) and len({each[:length] for each in whole}) < len(whole):
         length += 1
-    return _categorical(class_ids.cat.codes, [each[:length] for each in whole])
+    short = [each[:length] for each in whole]
+    taken = Counter([*short, *(names[each] for each in whole if each in names)])
+    texts = [
+        id_ if not (name := names.get(each)) else name if taken[name] == 1 else f"{name} {id_}"
+        for each, id_ in zip(whole, short, strict=True)
+    ]
+    return _categorical(class_ids.cat.codes, texts)
 
 
 def _counter_columns(sets: list[CounterSet], set_code: NDArray[np.int64]) -> dict[str, pd.Series[Any]]:
@@ -206,7 +216,7 @@ def summarise(histograms: Histograms) -> pd.DataFrame:
     columns = ["class_id", "gpu_model", "counter_set", "reports", "real_reports", "samples"]
     texts = {name: one.labels() for name, one in histograms.counter_sets.items()}
     out: list[dict[str, object]] = []
-    labels = _labels(rows["class_id"]).to_list()
+    labels = _labels(rows["class_id"], histograms.names).to_list()
     for values, label, counts in zip(
         rows[columns].itertuples(index=False, name=None), labels, histograms.counts, strict=True
     ):

@@ -5,21 +5,23 @@ The counts stay a matrix beside the rows; `frames` lays them out one row a bin.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 import numpy as np
 import pandas as pd
 
+from penrose_ray.analyse.labels import read_names
 from penrose_ray.errors import ConfigError, ReleaseFormatError
 from penrose_ray.histogram import BINS, CounterSet
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator, Sequence
 
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -43,6 +45,9 @@ _ROWS_AT_A_TIME = 16_384
 _LEAST_RUN = 64
 """Mean length of runs from which on adding run by run is the faster way."""
 _WRITE_AGAIN = "Write it again with penrose release open."
+_GIVE_A_PATH = "Give the path of a release, such as out/release.parquet."
+Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+"""One file of a release, or several of one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,42 +67,95 @@ class Histograms:
     """Stored histograms in each row."""
     stored: pd.DataFrame
     """The rows as the file has them: `rows` before batches were added up."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Class id to the name that `penrose label` found for it."""
 
 
-def read_histograms(path: str | os.PathLike[str], *, batches: Literal["each", "sum"] = "each") -> Histograms:
-    """Read and check a release.
+def read_histograms(
+    path: Paths, *, batches: Literal["each", "sum"] = "each", labels: str | os.PathLike[str] | None = None
+) -> Histograms:
+    """Read and check a release, or several of one task as one.
 
     Args:
-        path: the Parquet file of an opened release.
+        path: the Parquet file of an opened release, or several.
         batches: "sum" adds the batches of a (class, GPU model, counter set) while reading, which takes
             memory for the sums only. Bin edges are one task's, so counts add exactly.
+        labels: a file of class names; `labels.json` beside the first release, if there is one, when None.
 
     Raises:
-        ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, or with
-            bins that make no sense.
+        ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, with bins
+            that make no sense, or two files hold the same sum.
+        ConfigError: the file of labels is missing, or none.
     """
     import pyarrow as pa  # noqa: PLC0415 - 120 ms that only a reader of releases pays
+
+    places = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(each) for each in path]
+    if not places:
+        raise ReleaseFormatError("No release is named.", remedy=_GIVE_A_PATH)
+    where = ", ".join(map(str, places))
+    with contextlib.ExitStack() as stack:
+        files = [_opened(place, stack) for place in places]
+        tables = [_read(place, file) for place, file in zip(places, files, strict=True)]
+        table = pa.concat_tables(tables)
+        facts = _task_facts(where, table)
+        sets = _counter_sets(where, table)
+        stored = _rows(table, facts["batch_s"])
+        _refuse_doubles(places, tables, stored)
+        rows, target = (stored, np.arange(len(stored))) if batches == "each" else _summed(stored)
+        counts = np.zeros((len(rows), BINS), np.int64)
+        ends = np.cumsum([each.num_rows for each in tables])
+        for place, file, mine in zip(places, files, np.split(target, ends[:-1]), strict=True):
+            with _readable(place):
+                _add_counts(place, file, mine, counts)
+    names = read_names(places[0], labels, facts["task_id"])
+    added = np.bincount(target, minlength=len(rows))
+    return Histograms(facts, sets, rows, counts, added, stored, names)
+
+
+def _opened(place: Path, stack: contextlib.ExitStack) -> pq.ParquetFile:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    place = Path(path)
     if not place.is_file():
-        raise ReleaseFormatError(
-            f"There is no file {place}.", remedy="Give the path of a release, such as out/release.parquet."
-        )
+        raise ReleaseFormatError(f"There is no file {place}.", remedy=_GIVE_A_PATH)
+    with _readable(place):
+        file = stack.enter_context(pq.ParquetFile(place))
+        _check_schema(place, file.schema_arrow)
+    return file
+
+
+@contextlib.contextmanager
+def _readable(place: Path) -> Iterator[None]:
+    import pyarrow as pa  # noqa: PLC0415
+
     try:
-        with pq.ParquetFile(place) as file:
-            _check_schema(place, file.schema_arrow)
-            table = file.read(columns=[name for name in _COLUMNS if name != "bins"])
-            facts = _task_facts(place, table)
-            sets = _counter_sets(place, table)
-            stored = _rows(table, facts["batch_s"])
-            rows, target = (stored, np.arange(len(stored))) if batches == "each" else _summed(stored)
-            counts = _read_counts(place, file, target, len(rows))
+        yield
     except (pa.ArrowException, OSError) as error:
         raise ReleaseFormatError(
             f"{place} is not a Parquet file that can be read: {error}.", remedy=_WRITE_AGAIN
         ) from error
-    return Histograms(facts, sets, rows, counts, np.bincount(target, minlength=len(rows)), stored)
+
+
+def _read(place: Path, file: pq.ParquetFile) -> pa.Table:
+    with _readable(place):
+        return file.read(columns=[name for name in _COLUMNS if name != "bins"]).replace_schema_metadata()
+
+
+def _refuse_doubles(places: list[Path], tables: list[pa.Table], stored: pd.DataFrame) -> None:
+    """Raise when two files hold the same sum: it would count twice."""
+    if len(places) == 1:
+        return
+    origin = np.repeat(np.arange(len(places)), [each.num_rows for each in tables])
+    keys = stored[["batch", *_TEXT]].assign(origin=origin).drop_duplicates()
+    twice = keys[keys.duplicated(["batch", *_TEXT], keep=False)]
+    if twice.empty:
+        return
+    first = twice.iloc[0]
+    holders = twice[(twice[["batch", *_TEXT]] == first[["batch", *_TEXT]]).all(axis=1)]["origin"]
+    raise ReleaseFormatError(
+        f"{places[holders.iloc[0]]} and {places[holders.iloc[1]]} both hold batch {first['batch']} of class "
+        f"{str(first['class_id'])[:8]}, {first['counter_set']}.",
+        remedy="Give each batch once.",
+    )
 
 
 def _summed(stored: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
@@ -136,11 +194,10 @@ def _check_schema(place: Path, schema: pa.Schema) -> None:
             )
 
 
-def _read_counts(
-    place: Path, file: pq.ParquetFile, target: NDArray[np.int64], rows: int
-) -> NDArray[np.int64]:
+def _add_counts(
+    place: Path, file: pq.ParquetFile, target: NDArray[np.int64], counts: NDArray[np.int64]
+) -> None:
     """All bins, row i added to row target[i], piece by piece: the file's own lists would take twice."""
-    counts = np.zeros((rows, BINS), np.int64)
     start = 0
     for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=["bins"]):
         lists = cast("pa.ListArray[Any]", batch.column(0))
@@ -150,7 +207,6 @@ def _read_counts(
         piece = flat.to_numpy().reshape(-1, BINS)
         _add(counts, target[start : start + len(piece)], piece)
         start += len(piece)
-    return counts
 
 
 def _add(counts: NDArray[np.int64], to: NDArray[np.int64], piece: NDArray[np.int64]) -> None:
@@ -165,7 +221,7 @@ def _add(counts: NDArray[np.int64], to: NDArray[np.int64], piece: NDArray[np.int
         counts[to[begin] : to[begin] + end - begin] += piece[begin:end]
 
 
-def _task_facts(place: Path, table: pa.Table) -> dict[Hashable, Any]:
+def _task_facts(place: str, table: pa.Table) -> dict[Hashable, Any]:
     if not table.num_rows:
         return dict.fromkeys(TASK_FACTS)
     facts: dict[Hashable, Any] = {}
@@ -180,7 +236,7 @@ def _task_facts(place: Path, table: pa.Table) -> dict[Hashable, Any]:
     return facts
 
 
-def _counter_sets(place: Path, table: pa.Table) -> dict[str, CounterSet]:
+def _counter_sets(place: str, table: pa.Table) -> dict[str, CounterSet]:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 

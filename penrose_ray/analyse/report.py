@@ -23,7 +23,7 @@ from penrose_ray.analyse.panels import (
     kind_panel,
     share_panel,
 )
-from penrose_ray.analyse.released import Histograms, read_histograms
+from penrose_ray.analyse.released import Histograms, Paths, read_histograms
 from penrose_ray.analyse.statements import method, privacy
 from penrose_ray.analyse.wording import NOTHING, plain_name, whole
 
@@ -34,24 +34,32 @@ if TYPE_CHECKING:
 
 
 def write_report(
-    release_path: str | os.PathLike[str],
+    release_path: Paths,
     out_path: str | os.PathLike[str],
     *,
     run: Mapping[str, Any] | None = None,
+    labels: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the report of a release.
 
     Args:
-        release_path: the Parquet file of an opened release.
+        release_path: the Parquet file of an opened release, or several of one task.
         out_path: the HTML file; replaced whole or not at all.
-        run: what is known of the run that made it: `seconds` (step to seconds), `peak_pss_mb`,
-            `epsilon_spent`, `coverage` (a share); other keys are left out.
+        run: what is known of the run that made it: `seconds` (step to seconds), `peak_pss_mb`; of the
+            service's ledger: `epsilon_spent`, `coverage` (share of all reports that were handed over),
+            `withheld_sums`, `withheld_reports`, `drop_rate`; other keys are left out.
+        labels: names of classes, as `frames.open_release` takes them.
 
     Raises:
-        ReleaseFormatError: the file is not a release.
-        ConfigError: matplotlib is not installed.
+        ReleaseFormatError: a file is not a release, or two do not fit together.
+        ConfigError: matplotlib is not installed, or the labels cannot be read.
     """
-    text = render(read_histograms(release_path, batches="sum"), run or {})
+    write(read_histograms(release_path, batches="sum", labels=labels), out_path, run or {})
+
+
+def write(histograms: Histograms, out_path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
+    """Write the report of histograms that are read already; see `write_report`."""
+    text = render(histograms, run)
     place = Path(out_path)
     place.parent.mkdir(parents=True, exist_ok=True)
     unfinished = place.with_name(f".{place.name}.{os.getpid()}")

@@ -36,9 +36,24 @@ def privacy(histograms: Histograms, run: Mapping[str, Any]) -> list[str]:
         ),
         _noise(run),
     ]
-    if run.get("coverage") is not None:
-        sentences.append(f"Coverage reached: <b>{percent(float(run['coverage']))}</b>.")
-    return sentences
+    return [*sentences, *_coverage(run)]
+
+
+def _coverage(run: Mapping[str, Any]) -> list[str]:
+    """What of all reports is in the release, if the ledger was asked."""
+    if run.get("coverage") is None:
+        return ["How much was withheld is not in this file; the service's ledger says it (--ledger)."]
+    reached = (
+        f"Coverage reached: <b>{percent(float(run['coverage']))}</b> of the reports that arrived are here."
+    )
+    if run.get("withheld_sums") is not None:
+        reached += (
+            f" The gate withheld {whole(run['withheld_sums'])} sums with {whole(run['withheld_reports'])} "
+            "reports: they had too few contributors."
+        )
+    if run.get("drop_rate"):
+        reached += f" Under load up to {percent(float(run['drop_rate']))} of a class's reports were dropped."
+    return [reached]
 
 
 def _threshold(histograms: Histograms) -> str:

@@ -21,6 +21,7 @@ from penrose_ray.cli import (
     linkability,
     plan,
     release,
+    report,
     run,
     service,
     simulate,
@@ -51,6 +52,7 @@ app.command("simulate")(simulate.simulate)
 app.command("plan")(plan.plan)
 app.command("linkability")(linkability.linkability)
 app.command("gatekeeper")(gatekeeper.gatekeeper)
+app.command("report")(report.report)
 app.command("verify")(verify.verify)
 app.add_typer(issuer.app, name="issuer")
 app.add_typer(release.app, name="release")

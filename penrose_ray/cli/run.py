@@ -6,13 +6,14 @@ import json
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penrose_ray.cli.memory import PeakMemory
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.precheck import precheck
+from penrose_ray.cli.report import of_ledger
 from penrose_ray.errors import GateError
 from penrose_ray.settings import load_settings
 
@@ -74,7 +75,9 @@ def run(
             handovers = _release(topology, watch)
             with watch.step("open", "the design server decrypts and checks the sums"):
                 opened = topology.open(handovers, out / RELEASE)
-    _report(out, watch, memory.peak_mb)
+    ledger = settings.design_server.releases_dir / f"{topology.task.task_id.hex()}.ledger"
+    known = of_ledger(ledger, "", topology.task.task_id, {each.batch for each in handovers})
+    _report(out, watch, memory.peak_mb, known)
     summary = _summary(watch, memory.peak_mb, counts, handovers, opened)
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
     _print(out, form)
@@ -110,10 +113,10 @@ def _release(topology: Topology, watch: Stopwatch) -> list[Handover]:
     return handovers
 
 
-def _report(out: Path, watch: Stopwatch, peak_mb: float) -> None:
+def _report(out: Path, watch: Stopwatch, peak_mb: float, known: dict[str, Any]) -> None:
     from penrose_ray.analyse.report import write_report  # noqa: PLC0415 - 0.6 s of matplotlib
 
-    run = {"seconds": dict(watch.seconds), "peak_pss_mb": round(peak_mb)}
+    run = {"seconds": dict(watch.seconds), "peak_pss_mb": round(peak_mb), **known}
     with watch.step("report", "drawing the report"):
         write_report(out / RELEASE, out / REPORT, run=run)
 
