@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.crypto.packing import Slots, pack
+from penrose_ray.crypto.plain import pack_many
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS
 from penrose_ray.sim.fill import Fill, Reporting
 from penrose_ray.sim.hashing import HALF, LOW, at, below, by_number, scramble, stream
-from penrose_ray.sim.plain import pack_many
 from penrose_ray.sim.session import blocks
 from penrose_ray.snippet.minhash import scheme
 from penrose_ray.types import ReportId

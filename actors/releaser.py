@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penrose_ray.clock import SystemClock
-from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import Handover, Made, make
 from penrose_ray.task import verify
@@ -54,7 +53,7 @@ class Releaser:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.desk = Desk(directory, self._task, clock or SystemClock())
         self._shards = shards
-        self._encryptor = Encryptor(self._task.key(), self._task.profile())
+        self._encryptor = self._task.cipher().encryptor()
 
     def batches(self) -> list[BatchId]:
         """Batches that hold reports, are not handed over yet and get no more reports."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
+    from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.aggregate.moving import Placement, Snapshot
     from penrose_ray.aggregate.service import BatchCount, Counts
     from penrose_ray.types import BatchId, BucketId, ReportId
@@ -46,6 +47,15 @@ class Shard:
         started_s = time.thread_time()
         try:
             return self._service.accept(arrivals)
+        finally:
+            with self._lock:
+                self._busy_s += time.thread_time() - started_s
+
+    def accept_block(self, block: Block) -> BlockAnswer:
+        """Journal and add reports that come as columns."""
+        started_s = time.thread_time()
+        try:
+            return self._service.accept_block(block)
         finally:
             with self._lock:
                 self._busy_s += time.thread_time() - started_s

@@ -78,7 +78,12 @@ def require_units(blob: bytes, profile: SlotProfile, key: PublicKey) -> list[mpz
 
 
 def require_size(key: PublicKey, profile: SlotProfile) -> None:
-    """Raise WrongKeyError unless the key has the profile's size."""
+    """Raise WrongKeyError unless the profile seals, with keys of this key's size."""
+    if not profile.sealed:
+        raise WrongKeyError(
+            f"The profile {profile.name} seals nothing: it is for simulated reports.",
+            remedy=f"Seal with a profile such as std{profile.modulus_bits}.",
+        )
     if key.bits != profile.modulus_bits:
         raise WrongKeyError(
             f"The profile {profile.name} takes keys of {profile.modulus_bits} bits, not {key.bits}.",

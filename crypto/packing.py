@@ -44,11 +44,18 @@ class SlotProfile:
     ciphertexts: int
     slot_bits: int
     check_slots: bool = True
+    sealed: bool = True
+    """False for a simulation: the packed slots themselves, in whole 64-bit words, in place of ciphertexts."""
 
     @property
     def ciphertext_bytes(self) -> int:
         """Width of one ciphertext: a number below n squared."""
-        return self.modulus_bits // 4
+        return self.modulus_bits // 4 if self.sealed else self.plaintext_bytes
+
+    @property
+    def plaintext_bytes(self) -> int:
+        """Width of the packed slots of one ciphertext: whole 64-bit words."""
+        return -(-self.slots_per_ciphertext * self.slot_bits // 64) * 8
 
     @property
     def blob_bytes(self) -> int:
@@ -91,6 +98,7 @@ _PROFILES: Final = {
     for profile in (
         SlotProfile("std3072", modulus_bits=3072, ciphertexts=2, slot_bits=47),
         SlotProfile("std2048", modulus_bits=2048, ciphertexts=2, slot_bits=31),
+        SlotProfile("plain3072", modulus_bits=3072, ciphertexts=2, slot_bits=47, sealed=False),
         SlotProfile("compact3072", modulus_bits=3072, ciphertexts=1, slot_bits=23),
         SlotProfile("paper1024", modulus_bits=1024, ciphertexts=BINS, slot_bits=62, check_slots=False),
     )

@@ -39,6 +39,7 @@ class OwnerPolicy(Section):
 
     def check(self, task: Task) -> None:
         """Raise PolicyError naming the first thing that the owner does not allow."""
+        _require_sealed(task)
         if task.demo and not self.allow_demo:
             raise _refusal("it is a demo task, whose releases may show one contributor", "allow_demo = true")
         if task.sampling_interval < self.least_sampling_interval:
@@ -68,6 +69,15 @@ class OwnerPolicy(Section):
                             f"it reads the counter {counter.name!r}",
                             f'allowed_counters = [..., "{counter.name}"]',
                         )
+
+
+def _require_sealed(task: Task) -> None:
+    """No owner can allow a task whose reports are in the clear."""
+    if not task.profile().sealed:
+        raise PolicyError(
+            "This task's reports are not encrypted: it is for simulated fleets.",
+            remedy="Nothing: no real client takes part in such a task.",
+        )
 
 
 def _refusal(reason: str, setting: str) -> PolicyError:

@@ -16,6 +16,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from penrose_ray.crypto.cipher import Cipher, cipher_of
 from penrose_ray.crypto.packing import BINS, NO_NOISE, NoiseOffsets, SlotProfile, profile
 from penrose_ray.crypto.public_key import PublicKey
 from penrose_ray.errors import ConfigError, TaskError
@@ -105,6 +106,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """How bins lie in ciphertexts."""
         return profile(self.slot_profile)
 
+    def cipher(self) -> Cipher:
+        """How its reports add up."""
+        return cipher_of(self.key(), self.profile())
+
     def capacity(self) -> int:
         """Most reports that one sum may hold, noise included."""
         return self.profile().capacity(self.samples_per_histogram, self.noise_offsets())
@@ -175,6 +180,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         _check_ranges(self)
         if self.profile().modulus_bits != self.key().bits:
             raise _field_error("slot_profile", self.slot_profile, f"the key has {self.key().bits} bits")
+        if not self.demo and not self.profile().sealed:
+            raise _field_error("slot_profile", self.slot_profile, "it seals nothing: demo = true only")
         if not self.demo and self.tokens_per_day == 0:
             raise _field_error("tokens_per_day", 0, "a task without tokens must have demo = true")
         if not self.demo and self.min_contributors < CONTRIBUTOR_FLOOR:

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penrose_ray.aggregate.entries import drop, entries_of, of_batch, of_buckets, put, stored
+from penrose_ray.aggregate.block import Block
+from penrose_ray.aggregate.entries import (
+    block_at,
+    drop,
+    entries_of,
+    entries_of_block,
+    of_batch,
+    of_buckets,
+    put,
+    put_block,
+    stored,
+)
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, row_crc, row_values, sum_values
 
 if TYPE_CHECKING:
@@ -43,8 +54,15 @@ class Change:
         put(self._db, added)
         self.new_ids.append(added["id"])
 
+    def insert_block(self, block: Block, batch: BatchId) -> None:
+        """Add reports of one batch behind all others, as one record."""
+        added = entries_of_block(block, batch, self._last_arrival() + 1)
+        put_block(self._db, block, batch, added)
+        self.new_ids.append(added["id"])
+
     def _last_arrival(self) -> int:
-        return int(self._db.execute("SELECT MAX(arrival) FROM partial_histograms").fetchone()[0] or 0)
+        found = self._db.execute("SELECT last FROM report_index ORDER BY first DESC LIMIT 1").fetchone()
+        return int(found[0]) if found else 0
 
     def reclass(self, numbered: Mapping[int, Row]) -> None:
         """Write the class of these reports anew, by arrival number."""
@@ -53,10 +71,16 @@ class Change:
         self._db.executemany(sql, rows)
         for found in stored(self._db, after=min(numbered, default=1) - 1):
             places = np.flatnonzero(np.isin(found["arrival"], list(numbered)))
-            if len(places):
-                changed = found.copy()
-                for at in places:
-                    changed["class_id"][at] = np.void(numbered[int(changed["arrival"][at])].key.class_id)
+            if not len(places):
+                continue
+            changed = found.copy()
+            for at in places:
+                changed["class_id"][at] = np.void(numbered[int(changed["arrival"][at])].key.class_id)
+            if block := block_at(self._db, int(found["arrival"][0])):
+                renamed = zip(block[0].arrivals(), found["arrival"].tolist(), strict=True)
+                arrivals = [numbered[at].arrival if at in numbered else old for old, at in renamed]
+                put_block(self._db, Block.of(arrivals), block[1], changed)
+            else:
                 put(self._db, changed)
 
     def delete_buckets(self, buckets: Collection[BucketId]) -> None:

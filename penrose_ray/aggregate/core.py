@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.aggregate.events import Placed, Reweighed
-from penrose_ray.aggregate.routing import BUCKETS
+from penrose_ray.aggregate.routing import BUCKETS, bucket_of
 from penrose_ray.aggregate.shard import Shard
 from penrose_ray.aggregate.store import Journal
 from penrose_ray.aggregate.sums import Sums
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.change import Change
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
-    from penrose_ray.types import BatchId
+    from penrose_ray.types import BatchId, ReportId
 
 INCOMING: Final = "incoming"
 OWNED: Final = "owned"
@@ -80,6 +80,16 @@ class Core:
     def is_kept(self, row: Row) -> bool:
         """Whether thinning keeps a report."""
         return kept(row.arrival.report_id, self.halvings.get(row.key, 0))
+
+    def kept_ids(self, key: SumKey, ids: Iterable[ReportId]) -> tuple[ReportId, ...]:
+        """Of these reports of a sum, those that are in it: not thinned, nor still coming in."""
+        counted, halvings = self.counted(), self.halvings.get(key, 0)
+        return tuple(each for each in ids if bucket_of(each) in counted and kept(each, halvings))
+
+    def kept_rows(self, key: SumKey) -> list[Row]:
+        """The reports that are in a sum."""
+        counted = self.counted()
+        return [row for row in self.journal.rows(key=key) if row.bucket in counted and self.is_kept(row)]
 
     def _replay(self) -> Counter[SumKey]:
         """Add the reports that the stored sums do not hold yet."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from penrose_ray.aggregate.block import decode
 from penrose_ray.aggregate.id_index import ID_BYTES
 from penrose_ray.aggregate.rows import DamagedRowError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penrose_ray.aggregate.arrival import Row, SumKey
+    from penrose_ray.aggregate.block import Block
     from penrose_ray.types import BatchId, BucketId
 
     Entries: TypeAlias = NDArray[np.void]
@@ -43,6 +45,18 @@ def entries_of(rows: Sequence[Row], first: int) -> Entries:
     entries["class_id"] = np.frombuffer(b"".join(row.key.class_id for row in rows), dtype="V16")
     entries["batch"] = [row.key.batch for row in rows]
     entries["counter_set"] = [row.key.counter_set for row in rows]
+    return entries
+
+
+def entries_of_block(block: Block, batch: BatchId, first: int) -> Entries:
+    """Entries of a block that gets the arrival numbers from `first` on."""
+    entries = np.empty(len(block), dtype=ENTRY)
+    entries["arrival"] = np.arange(first, first + len(block))
+    entries["id"] = block.report_id
+    class_ids = np.frombuffer(b"".join(each.class_id for each in block.classes), dtype="V16")
+    entries["class_id"] = class_ids[block.class_of]
+    entries["batch"] = batch
+    entries["counter_set"] = block.counter_set
     return entries
 
 
@@ -74,6 +88,29 @@ def put(db: sqlite3.Connection, entries: Entries) -> None:
     db.execute("INSERT OR REPLACE INTO report_index VALUES (?, ?, ?, ?)", values)
 
 
+def put_block(db: sqlite3.Connection, block: Block, batch: BatchId, entries: Entries) -> None:
+    """Store a block with its entries."""
+    put(db, entries)
+    raw = block.encode(batch)
+    first = int(entries["arrival"][0])
+    db.execute("INSERT OR REPLACE INTO report_blocks VALUES (?, ?, ?)", (first, raw, zlib.crc32(raw)))
+
+
+def block_at(db: sqlite3.Connection, first: int) -> tuple[Block, BatchId] | None:
+    """The block whose entries begin with arrival number `first`, if these reports are in one.
+
+    Raises:
+        DamagedRowError: it is not what was written.
+    """
+    found = db.execute("SELECT reports, crc FROM report_blocks WHERE first = ?", (first,)).fetchone()
+    if found is None:
+        return None
+    raw, crc = found
+    if not isinstance(raw, bytes) or zlib.crc32(raw) != crc:
+        raise DamagedRowError(f"the block of reports at {first}")
+    return decode(raw)
+
+
 def stored(db: sqlite3.Connection, *, after: int = 0) -> Iterator[Entries]:
     """Entries of each commit that reaches behind arrival number `after`, oldest first.
 
@@ -97,18 +134,25 @@ def chosen(db: sqlite3.Connection, choice: Choice, *, after: int = 0) -> Iterato
 
 
 def drop(db: sqlite3.Connection, choice: Choice, *, most: int | None = None) -> int:
-    """Delete the reports chosen, up to `most`, here and in `partial_histograms`; how many there were."""
+    """Delete the reports chosen, up to `most`, here and where they are stored; how many there were."""
     count = 0
     for entries in stored(db):
         room = len(entries) if most is None else most - count
         gone = np.flatnonzero(choice(entries))[:room]
         if not len(gone):
             continue
-        arrivals = ((int(arrival),) for arrival in entries["arrival"][gone])
-        db.executemany("DELETE FROM partial_histograms WHERE arrival = ?", arrivals)
+        first = int(entries["arrival"][0])
+        block = block_at(db, first)
         left = np.delete(entries, gone)
-        db.execute("DELETE FROM report_index WHERE first = ?", (int(entries["arrival"][0]),))
-        if len(left):
-            put(db, left)
+        db.execute("DELETE FROM report_index WHERE first = ?", (first,))
+        if block is None:
+            arrivals = ((int(arrival),) for arrival in entries["arrival"][gone])
+            db.executemany("DELETE FROM partial_histograms WHERE arrival = ?", arrivals)
+            if len(left):
+                put(db, left)
+        else:
+            db.execute("DELETE FROM report_blocks WHERE first = ?", (first,))
+            if len(left):
+                put_block(db, block[0].part(np.delete(np.arange(len(entries)), gone)), block[1], left)
         count += len(gone)
     return count

@@ -84,7 +84,27 @@ class Thinned:
     halvings: int
 
 
-Event = Offered | Found | Checked | Recorded | Failed | BatchClosed | Placed | Pressed | Reweighed | Thinned
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Reports that came as a block were committed."""
+
+    counts: Mapping[SumKey, int]
+    """How many joined each sum."""
+
+
+Event = (
+    Offered
+    | Found
+    | Checked
+    | Recorded
+    | Failed
+    | BatchClosed
+    | Placed
+    | Pressed
+    | Reweighed
+    | Thinned
+    | Joined
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,16 +56,20 @@ class IdIndex:
         """Which of these ids are in."""
         if not ids:
             return set()
-        wanted = np.frombuffer(b"".join(ids), dtype=np.uint8).reshape(-1, ID_BYTES)
+        found = self.has(np.frombuffer(b"".join(ids), dtype=np.uint8).reshape(-1, ID_BYTES))
+        return {id_ for id_, is_known in zip(ids, found.tolist(), strict=True) if is_known}
+
+    def has(self, wanted: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which of these ids, shape (n, 32), are in."""
         prefixes = _prefixes(wanted)
-        found = np.zeros(len(ids), dtype=np.bool_)
+        found = np.zeros(len(wanted), dtype=np.bool_)
         for run in self._runs:
             at = np.searchsorted(run.prefixes, prefixes)
             alike = np.flatnonzero(run.prefixes[np.minimum(at, len(run) - 1)] == prefixes)
             for index in alike:
                 end = np.searchsorted(run.prefixes, prefixes[index], side="right")
                 found[index] |= (run.ids[at[index] : end] == wanted[index]).all(axis=1).any()
-        return {id_ for id_, is_known in zip(ids, found.tolist(), strict=True) if is_known}
+        return found
 
     def first_bytes(self) -> set[int]:
         """First bytes of all ids."""

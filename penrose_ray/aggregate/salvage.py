@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 
 from penrose_ray.aggregate.arrival import SumKey
-from penrose_ray.aggregate.entries import ENTRY
+from penrose_ray.aggregate.entries import ENTRY, block_at
 from penrose_ray.aggregate.leaf_pages import rows_on
 from penrose_ray.aggregate.rows import SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import PAGE_BYTES
@@ -70,7 +70,8 @@ def salvage(path: Path, task_id: TaskId | None = None) -> Salvage:
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         journal = Journal(fresh, task_id or _task_id(old, path))
         try:
-            saved = _copy_rows(path, journal, purging=_number(old, "purging") - 1)
+            purging = _number(old, "purging") - 1
+            saved = _copy_rows(path, journal, purging=purging) | _copy_blocks(old, journal, purging=purging)
             lost = tuple(sorted(_ids(old) - saved))
             lost_sums = _copy_rest(old, journal)
         finally:
@@ -140,6 +141,19 @@ def _copy_rows(path: Path, journal: Journal, *, purging: int) -> set[str]:
             group = [rows[arrival] for arrival, _ in wanted]
             journal.record(group)
             saved.update(row.arrival.report_id.hex() for row in group)
+    return saved
+
+
+def _copy_blocks(old: sqlite3.Connection, journal: Journal, *, purging: int) -> set[str]:
+    """Copy the reports of whole blocks; the ids copied."""
+    saved: set[str] = set()
+    for (first,) in _all(old, "SELECT first FROM report_blocks ORDER BY first"):
+        with suppress(DamagedRowError, sqlite3.DatabaseError):
+            found = block_at(old, first)
+            if found and found[1] != purging:
+                with journal.change() as change:
+                    change.insert_block(*found)
+                saved.update(each.hex() for each in found[0].ids())
     return saved
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.types import TaskId
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 _APPLICATION_ID: Final = 0x504E5231  # "PNR1"
 PAGE_BYTES: Final = 16_384
 
@@ -69,9 +69,13 @@ CREATE TABLE buckets (bucket INTEGER PRIMARY KEY, state TEXT NOT NULL);
 CREATE TABLE archived (batch INTEGER PRIMARY KEY, file TEXT NOT NULL, archived_s REAL NOT NULL);
 """
 
+_VERSION_3: Final = """
+CREATE TABLE report_blocks (first INTEGER PRIMARY KEY, reports BLOB NOT NULL, crc INTEGER NOT NULL);
+"""
+
 _INDEX_STEP: Final = 2
 _GROUP: Final = 1000
-_STEPS: Final = {1: _VERSION_1, 2: _VERSION_2}
+_STEPS: Final = {1: _VERSION_1, 2: _VERSION_2, 3: _VERSION_3}
 """What each version adds to the one before it."""
 
 

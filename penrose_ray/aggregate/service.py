@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from penrose_ray.aggregate.arrival import Answer, PartialSum
+from penrose_ray.aggregate.block_intake import BlockIntake
 from penrose_ray.aggregate.core import Core
 from penrose_ray.aggregate.events import (
     Add,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.aggregate.archive import Archive
     from penrose_ray.aggregate.arrival import Arrival, SumKey
+    from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
     from penrose_ray.types import BatchId, ReportId
@@ -102,6 +104,7 @@ class ShardService:
         self._requests = itertools.count()
         self._outcomes: Counter[str] = Counter()
         self._is_closed = False
+        self._blocks = BlockIntake(self._core)
         self.moves = Moves(self._core)
         self.regroup = Regroup(self._core)
         self.upkeep = Upkeep(self._core, archive, disk_mark_bytes=disk_mark_bytes)
@@ -129,6 +132,19 @@ class ShardService:
         if call.error:
             raise call.error
         return call.answers or []
+
+    def accept_block(self, block: Block) -> BlockAnswer:
+        """Like `accept`, for reports that come as columns: one record of the journal, one transaction.
+
+        Raises:
+            JournalError: the journal cannot be written; nothing of the block was recorded.
+        """
+        with self._core.mutex:
+            self._core.refresh()
+            answer = self._blocks.take(block)
+            self._outcomes.update({outcome.value: count for outcome, count in answer.counts().items()})
+        self.upkeep.after(len(block))
+        return answer
 
     def _take_inbox(self) -> None:
         """Serve everyone who waits."""
@@ -209,15 +225,16 @@ class ShardService:
         with self._core.mutex:
             self._core.refresh()
             keys = sorted(key for key in self._core.shard.weights if key.batch == batch)
-            return [part for key in keys for part in self._parts(key)] or self.upkeep.archived(batch)
+            if self._core.task.sub_batches > 1:
+                return [part for key in keys for part in self._sub_sums(key)] or self.upkeep.archived(batch)
+            ids = self._core.journal.ids_by_key(batch)
+            return [
+                replace(self._partial(key), ids=self._core.kept_ids(key, ids.get(key, ()))) for key in keys
+            ] or self.upkeep.archived(batch)
 
-    def _parts(self, key: SumKey) -> list[PartialSum]:
-        """A sum, or several by bucket where the task asks for sub-batches."""
-        whole = self._partial(key)
-        rows = list(self._core.journal.rows(key=key))
-        if self._core.task.sub_batches > 1:
-            return split(self._core.task, whole, rows)
-        return [replace(whole, ids=tuple(row.arrival.report_id for row in rows))]
+    def _sub_sums(self, key: SumKey) -> list[PartialSum]:
+        """A sum taken apart by bucket."""
+        return split(self._core.task, self._partial(key), self._core.kept_rows(key))
 
     def _partial(self, key: SumKey) -> PartialSum:
         record = self._core.sums.record(key)

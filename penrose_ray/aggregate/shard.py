@@ -22,6 +22,7 @@ from penrose_ray.aggregate.events import (
     Failed,
     Found,
     Instruction,
+    Joined,
     Look,
     Offered,
     Placed,
@@ -142,6 +143,26 @@ class Shard:
         """Released batches."""
         return frozenset(self._closed)
 
+    @property
+    def capacity(self) -> int:
+        """Most reports that one sum holds."""
+        return self._capacity
+
+    @property
+    def pressure(self) -> str:
+        """Why no new report is taken for now; empty when some are."""
+        return self._pressure
+
+    @property
+    def buckets(self) -> frozenset[BucketId] | None:
+        """Buckets that reports are taken for; None is all of them."""
+        return self._buckets
+
+    @property
+    def thinned(self) -> Mapping[SumKey, int]:
+        """Halvings of the sums that have any."""
+        return self._halvings
+
     def halvings(self, key: SumKey) -> int:
         """How often a sum's keep rate was halved."""
         return self._halvings.get(key, 0)
@@ -186,7 +207,7 @@ class Shard:
         self._change(event)
         return []
 
-    def _change(self, event: BatchClosed | Placed | Pressed | Reweighed | Thinned) -> None:
+    def _change(self, event: BatchClosed | Placed | Pressed | Reweighed | Thinned | Joined) -> None:
         match event:
             case BatchClosed(batch):
                 self._closed.add(batch)
@@ -197,6 +218,8 @@ class Shard:
             case Reweighed(weights):
                 self._weights.update({key: weight - self._weights[key] for key, weight in weights.items()})
                 self._weights = +self._weights
+            case Joined(counts):
+                self._weights.update(counts)
             case Thinned(key, halvings):
                 if halvings < self.halvings(key):
                     raise self._error(

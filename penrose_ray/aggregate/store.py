@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import heapq
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
@@ -18,7 +19,7 @@ import numpy as np
 
 from penrose_ray.aggregate.arrival import SumKey
 from penrose_ray.aggregate.change import Change
-from penrose_ray.aggregate.entries import chosen, of_buckets, of_key, stored
+from penrose_ray.aggregate.entries import block_at, chosen, of_batch, of_buckets, of_key, stored
 from penrose_ray.aggregate.id_index import IdIndex
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import prepare
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from penrose_ray.aggregate.arrival import Row
+    from penrose_ray.aggregate.entries import Choice
     from penrose_ray.aggregate.rows import SumRecord
     from penrose_ray.types import TaskId
 
@@ -81,6 +85,24 @@ class Journal:
         """Which of these ids are in the journal."""
         return self._ids.known(list(ids))
 
+    def has(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which of these ids, shape (n, 32), are in the journal."""
+        return self._ids.has(ids)
+
+    def ids_by_key(self, batch: BatchId) -> dict[SumKey, list[ReportId]]:
+        """Ids of a batch's reports by sum, in order of arrival."""
+        found: dict[SumKey, list[ReportId]] = {}
+        choice = of_batch(batch)
+        with self._typed_errors():
+            for entries in stored(self._db):
+                own = entries[choice(entries)]
+                for class_id, counter_set, raw in zip(
+                    own["class_id"].tolist(), own["counter_set"].tolist(), own["id"], strict=True
+                ):
+                    key = SumKey(ClassId(class_id), counter_set, batch)
+                    found.setdefault(key, []).append(ReportId(raw.tobytes()))
+        return found
+
     def record(self, rows: Sequence[Row]) -> None:
         """Commit these rows, all or none; raises like `change`."""
         with self.change() as change:
@@ -125,13 +147,43 @@ class Journal:
         self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
     ) -> Iterator[tuple[int, Row]]:
         """Like `rows`, with arrival numbers; read page by page, so that the journal may change meanwhile."""
+        choice = None if buckets is None and key is None else of_buckets(buckets or ())
+        if key is not None:
+            choice = of_key(key)
+        yield from heapq.merge(
+            self._single(choice, after), self._from_blocks(choice, after), key=lambda found: found[0]
+        )
+
+    def _from_blocks(self, choice: Choice | None, after: int) -> Iterator[tuple[int, Row]]:
+        at = -1
+        sql = "SELECT first FROM report_blocks WHERE first > ? ORDER BY first LIMIT 1"
+        while True:
+            with self._typed_errors():
+                found = self._db.execute(sql, (at,)).fetchone()
+                if found is None:
+                    return
+                at = found[0]
+                numbered = self._block_rows(at, choice, after)
+            yield from numbered
+
+    def _block_rows(self, first: int, choice: Choice | None, after: int) -> list[tuple[int, Row]]:
+        entries, block = next(stored(self._db, after=first - 1)), block_at(self._db, first)
+        if block is None or int(entries["arrival"][-1]) <= after:
+            return []
+        taken = entries["arrival"] > after
+        if choice is not None:
+            taken &= choice(entries)
+        rows = block[0].part(taken).rows(block[1])
+        return list(zip(entries["arrival"][taken].tolist(), rows, strict=True))
+
+    def _single(self, choice: Choice | None, after: int) -> Iterator[tuple[int, Row]]:
+        """Reports that came one by one."""
         sql = f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE"
-        if buckets is None and key is None:
+        if choice is None:
             while page := self._read(f"{sql} arrival > ? ORDER BY arrival LIMIT {_PAGE}", (after,)):
                 yield from page
                 after = page[-1][0]
             return
-        choice = of_key(key) if key is not None else of_buckets(buckets or ())
         with self._typed_errors():
             arrivals = list(chosen(self._db, choice, after=after))
         for start in range(0, len(arrivals), _PAGE):

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from penrose_ray.aggregate.arrival import CHECKSUM_BYTES, PartialSum
 from penrose_ray.aggregate.sums import id_checksum
-from penrose_ray.crypto.accumulate import Accumulators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penrose_ray.aggregate.arrival import Row
+    from penrose_ray.crypto.accumulate import Accumulators
+    from penrose_ray.crypto.plain import PlainAccumulators
     from penrose_ray.task import Task
 
 
@@ -22,7 +23,7 @@ def split(task: Task, whole: PartialSum, rows: Sequence[Row]) -> list[PartialSum
     groups: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row.bucket % task.sub_batches].append(row)
-    sums: Accumulators[int] = Accumulators(task.key(), task.profile(), capacity=task.capacity())
+    sums: Accumulators[int] | PlainAccumulators[int] = task.cipher().accumulators(task.capacity())
     sums.add_many([(number, row.arrival.blob) for number, members in groups.items() for row in members])
     parts = []
     for number, members in sorted(groups.items()):

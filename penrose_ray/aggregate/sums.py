@@ -6,20 +6,17 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import gmpy2
-
 from penrose_ray.aggregate.arrival import CHECKSUM_BYTES
 from penrose_ray.aggregate.rows import SumRecord
 from penrose_ray.aggregate.score import Score, Tier, fresh
-from penrose_ray.crypto.accumulate import Accumulators, Validator
-from penrose_ray.crypto.ciphertext import join, split
-from penrose_ray.crypto.kernel import native
 from penrose_ray.errors import CiphertextError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penrose_ray.aggregate.arrival import Row, SumKey
+    from penrose_ray.crypto.accumulate import Accumulators
+    from penrose_ray.crypto.plain import PlainAccumulators
     from penrose_ray.task import Task
     from penrose_ray.types import BatchId, ReportId
 
@@ -61,17 +58,14 @@ class Sums:
     def __init__(
         self, task: Task, load: Callable[[SumKey], SumRecord | None], hour: Callable[[], int]
     ) -> None:
-        self._key, self._profile, self._capacity = task.key(), task.profile(), task.capacity()
+        self._cipher = task.cipher()
         self._load, self._hour = load, hour
-        self._validator = Validator(self._key, self._profile)
-        self._is_native = native.chains(self._key.n_squared, self._profile.ciphertext_bytes) is not None
-        self._totals = self._accumulators(self._capacity)
+        self._validator = self._cipher.validator()
+        self._totals: Accumulators[SumKey] | PlainAccumulators[SumKey]
+        self._totals = self._cipher.accumulators(task.capacity())
         self._hot: dict[SumKey, _Sum] = {}
         self._gone: set[SumKey] = set()
         self._checked: dict[SumKey, _Part] = {}
-
-    def _accumulators(self, capacity: int) -> Accumulators[SumKey]:
-        return Accumulators(self._key, self._profile, capacity=capacity)
 
     def check(self, rows: Sequence[Row]) -> dict[ReportId, CiphertextError]:
         """What is wrong with which of these rows' ciphertexts.
@@ -81,17 +75,21 @@ class Sums:
         """
         self._checked = {}
         groups = _by_key(rows)
-        if not self._is_native and len(groups) * _ROWS_A_KEY <= len(rows):
+        if self._cipher.checks_products and len(groups) * _ROWS_A_KEY <= len(rows):
             parts = self._parts(groups, rows)
             if parts and not self._validator.faults([part.blob for part in parts.values()]):
                 self._checked = parts
                 return {}
-        faults = self._validator.faults([row.arrival.blob for row in rows])
+        faults = self.faults([row.arrival.blob for row in rows])
         return {rows[at].arrival.report_id: fault for at, fault in faults.items()}
+
+    def faults(self, blobs: Sequence[bytes]) -> dict[int, CiphertextError]:
+        """What is wrong with which of these blobs."""
+        return self._validator.faults(blobs)
 
     def _parts(self, groups: Mapping[SumKey, Sequence[int]], rows: Sequence[Row]) -> dict[SumKey, _Part]:
         """The product of the rows of each key; nothing if a blob has not even the right length or range."""
-        products = self._accumulators(len(rows))
+        products: Accumulators[SumKey] | PlainAccumulators[SumKey] = self._cipher.accumulators(len(rows))
         try:
             products.add_groups(groups, [row.arrival.blob for row in rows])
         except CiphertextError:
@@ -108,20 +106,36 @@ class Sums:
             CapacityError: a sum would overflow.
             CiphertextError: a blob of wrong length or range.
         """
-        groups = _by_key(rows)
+        ids = [row.arrival.report_id for row in rows]
+        parts, self._checked = self._checked, {}
+        self._add(_by_key(rows), ids, [row.arrival.blob for row in rows], parts)
+
+    def add_groups(
+        self, groups: Mapping[SumKey, Sequence[int]], ids: Sequence[ReportId], blobs: Sequence[bytes]
+    ) -> None:
+        """Like `add`, with the places of each key's committed reports."""
+        self._add(groups, ids, blobs, {})
+
+    def _add(
+        self,
+        groups: Mapping[SumKey, Sequence[int]],
+        ids: Sequence[ReportId],
+        blobs: Sequence[bytes],
+        parts: Mapping[SumKey, _Part],
+    ) -> None:
         totals = {key: self._touch(key) or self._begin(key) for key in groups}
-        rest: dict[SumKey, list[Row]] = {}
+        rest: dict[SumKey, Sequence[int]] = {}
         for key, places in groups.items():
-            ids = [rows[at].arrival.report_id for at in places]
-            part = self._checked.get(key)
-            if part and part.ids == set(ids):
-                self._totals.merge(key, part.blob, len(ids))
+            own = [ids[at] for at in places]
+            part = parts.get(key)
+            if part and part.ids == set(own):
+                self._totals.merge(key, part.blob, len(own))
             else:
-                rest[key] = [rows[at] for at in places]
-            totals[key].checksum ^= id_checksum(ids)
+                rest[key] = places
+            totals[key].checksum ^= id_checksum(own)
             totals[key].stored = False
-        self._checked = {}
-        self._totals.add_many([(key, row.arrival.blob) for key, group in rest.items() for row in group])
+        if rest:
+            self._totals.add_groups(rest, blobs)
 
     def _begin(self, key: SumKey) -> _Sum:
         self._gone.discard(key)
@@ -139,7 +153,7 @@ class Sums:
             total, left = self._touch(key), self._totals.weight(key) - len(groups[key])
             if total is None or left < 0:
                 raise ValueError(f"{len(groups[key])} reports to take out of a smaller sum {key}")
-            blob = self._quotient(self._totals.to_bytes(key), part.blob)
+            blob = self._cipher.difference(self._totals.to_bytes(key), part.blob)
             self._totals.discard(key)
             if left:
                 self._totals.merge(key, blob, left)
@@ -148,11 +162,6 @@ class Sums:
             else:
                 del self._hot[key]
                 self._gone.add(key)
-
-    def _quotient(self, total: bytes, part: bytes) -> bytes:
-        n_squared = self._key.n_squared
-        pairs = zip(split(total, self._profile), split(part, self._profile), strict=True)
-        return join([c * gmpy2.invert(p, n_squared) % n_squared for c, p in pairs], self._profile)
 
     def _touch(self, key: SumKey) -> _Sum | None:
         total = self._hot.get(key)

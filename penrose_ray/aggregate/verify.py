@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penrose_ray.aggregate.entries import entries_of, stored
+from penrose_ray.aggregate.entries import block_at, entries_of, entries_of_block, stored
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
 
 if TYPE_CHECKING:
@@ -22,15 +22,22 @@ def verify(db: sqlite3.Connection) -> None:
         if finding != "ok":
             raise DamagedRowError(str(finding))
     sql = f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE arrival BETWEEN ? AND ? ORDER BY arrival"
-    count = 0
+    count = blocks = 0
     for entries in stored(db):
         ends = int(entries["arrival"][0]), int(entries["arrival"][-1])
-        rows = db.execute(sql, ends).fetchall()
-        expected = entries_of([row_from(values) for values in rows], 0)
-        expected["arrival"] = [values[0] for values in rows]
+        if block := block_at(db, ends[0]):
+            expected = entries_of_block(*block, 0)
+            expected["arrival"] = entries["arrival"]
+            blocks += 1
+        else:
+            rows = db.execute(sql, ends).fetchall()
+            expected = entries_of([row_from(values) for values in rows], 0)
+            expected["arrival"] = [values[0] for values in rows]
+            count += len(rows)
         if expected.tobytes() != entries.tobytes():
             raise DamagedRowError("the index of reports")
-        count += len(rows)
+    if blocks != db.execute("SELECT COUNT(*) FROM report_blocks").fetchone()[0]:
+        raise DamagedRowError("the index of reports")
     if count != db.execute("SELECT COUNT(*) FROM partial_histograms").fetchone()[0]:
         raise DamagedRowError("the index of reports")
     for values in db.execute(f"SELECT {SUM_COLUMNS} FROM sums"):

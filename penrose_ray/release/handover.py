@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from penrose_ray.crypto.accumulate import Accumulators
 from penrose_ray.crypto.packing import pack
 from penrose_ray.errors import GateError, ReleaseFormatError
 from penrose_ray.release.gate import passes
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from penrose_ray.crypto.accumulate import Accumulators
     from penrose_ray.crypto.blinding import Encryptor
+    from penrose_ray.crypto.plain import PlainAccumulators, PlainEncryptor
     from penrose_ray.task import Task
     from penrose_ray.types import ReportId
 
@@ -177,7 +178,7 @@ def build(
     task: Task,
     parts: Iterable[PartialSum],
     gpu_model_of: Callable[[ClassId], str],
-    encryptor: Encryptor,
+    encryptor: Encryptor | PlainEncryptor,
     *,
     sample: Callable[[float], NDArray[np.int64]] = discrete_gaussian,
 ) -> Handover:
@@ -196,7 +197,7 @@ def make(
     task: Task,
     parts: Iterable[PartialSum],
     gpu_model_of: Callable[[ClassId], str],
-    encryptor: Encryptor,
+    encryptor: Encryptor | PlainEncryptor,
     *,
     sample: Callable[[float], NDArray[np.int64]] = discrete_gaussian,
 ) -> Made:
@@ -239,7 +240,7 @@ class _Seal:
 
     task: Task
     gpu_model_of: Callable[[ClassId], str]
-    encryptor: Encryptor
+    encryptor: Encryptor | PlainEncryptor
     sample: Callable[[float], NDArray[np.int64]]
 
     def entry(self, bundle: list[PartialSum], sub_batch: int) -> Entry:
@@ -258,7 +259,7 @@ class _Seal:
 
     def _merged(self, parts: list[PartialSum]) -> bytes:
         task = self.task
-        sums: Accumulators[None] = Accumulators(task.key(), task.profile(), capacity=task.capacity())
+        sums: Accumulators[None] | PlainAccumulators[None] = task.cipher().accumulators(task.capacity())
         for part in parts:
             sums.merge(None, part.blob, part.weight)
         if not task.noise_sigma:

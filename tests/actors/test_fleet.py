@@ -12,9 +12,9 @@ import pytest
 from penrose_ray.actors.fleet import Fleet, FleetSettings, ReportBatch
 from penrose_ray.crypto.accumulate import Accumulator
 from penrose_ray.crypto.blinding import Encryptor
-from penrose_ray.crypto.packing import Slots, check_sum, pack, profile, unpack
+from penrose_ray.crypto.packing import check_sum, unpack
+from penrose_ray.crypto.plain import unpack_sum
 from penrose_ray.errors import ConfigError
-from penrose_ray.sim.plain import pack_many, plain_bytes, unpack_sum
 from penrose_ray.sim.scenario import Sampling, Scenario
 from penrose_ray.sim.workloads import Group, grouped
 from penrose_ray.snippet.minhash import Signature
@@ -146,22 +146,6 @@ def test_the_sealed_sample_opens_to_the_plain_sums(make_task: MakeTask, design_k
         assert (opened.bins == wanted.bins).all()
         assert (opened.unfilled, opened.real_reports) == (wanted.unfilled, wanted.real_reports)
         check_sum(opened, weight=total.weight, samples_per_histogram=1000)
-
-
-def test_plain_blobs_are_the_plaintexts_that_sealing_would_encrypt() -> None:
-    rng = np.random.default_rng(2)
-    for name in ("std3072", "std2048", "compact3072"):
-        chosen = profile(name)
-        most = min(chosen.slot_max, 2**40)
-        counts = rng.integers(0, most, (5, 128))
-        unfilled, real = rng.integers(0, most, 5), rng.integers(0, 2, 5)
-        blobs = pack_many(counts, unfilled, real, chosen)
-        assert blobs.shape == (5, plain_bytes(chosen))
-        width = plain_bytes(chosen) // chosen.ciphertexts
-        for row in range(5):
-            raw = blobs[row].tobytes()
-            found = [int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)]
-            assert found == list(pack(Slots(counts[row], int(unfilled[row]), int(real[row])), chosen))
 
 
 def test_batches_come_in_order(make_task: MakeTask) -> None:

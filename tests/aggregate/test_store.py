@@ -157,13 +157,14 @@ def test_a_changed_byte_is_noticed(path: Path, reports: Reports) -> None:
     journal.close()
 
 
-def test_a_journal_of_version_1_is_migrated(
-    tmp_path: Path, task: Task, clock: ManualClock, reports: Reports
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_journal_of_an_older_version_is_migrated(
+    version: int, tmp_path: Path, task: Task, clock: ManualClock, reports: Reports
 ) -> None:
-    # tests/aggregate/journals/v1.journal: reports 0 to 2 of class a and 3 of class b in a released batch,
-    # report 4 of class a in the next one; written by the first version of the journal
-    copy = tmp_path / "v1.journal"
-    shutil.copy(Path(__file__).parent / "journals" / "v1.journal", copy)
+    # tests/aggregate/journals: reports 0 to 2 of class a and 3 of class b in a released batch, report 4 of
+    # class a in the next one; each written by that version of the journal
+    copy = tmp_path / f"v{version}.journal"
+    shutil.copy(Path(__file__).parent / "journals" / copy.name, copy)
     database = sqlite3.connect(copy)
     database.execute("UPDATE about SET value = ? WHERE name = 'task_id'", (task.task_id,))
     database.commit()  # a task of that time would have another id: its fields have changed

@@ -167,7 +167,7 @@ def report_id(number: int) -> ReportId:
 def test_whatever_happens_no_small_or_second_sum_leaves(
     task: Task, parts: Parts, design_keys: DesignKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penrose_ray.actors.releaser.Encryptor", lambda *_: parts.encryptor)  # 0.3 s each
+    monkeypatch.setattr("penrose_ray.crypto.cipher.Encryptor", lambda *_: parts.encryptor)  # 0.3 s each
     monkeypatch.setattr(World, "keys", design_keys, raising=False)
     monkeypatch.setattr(World, "task", task, raising=False)
     monkeypatch.setattr(World, "part_of", staticmethod(parts.of_ids), raising=False)
