@@ -73,6 +73,13 @@ class PolicyError(PenroseError):
     exit_code = 14
 
 
+class UnfitError(PenroseError):
+    """A machine cannot do its part."""
+
+    code = "unfit"
+    exit_code = 16
+
+
 class TraceError(PenroseError):
     """A trace file cannot be read."""
 

@@ -14,6 +14,7 @@ from penrose_ray.cli import (
     classify,
     client,
     config,
+    doctor,
     gatekeeper,
     inspect,
     issuer,
@@ -54,6 +55,7 @@ app.command("linkability")(linkability.linkability)
 app.command("gatekeeper")(gatekeeper.gatekeeper)
 app.command("report")(report.report)
 app.command("verify")(verify.verify)
+app.command("doctor")(doctor.doctor)
 app.add_typer(issuer.app, name="issuer")
 app.add_typer(release.app, name="release")
 app.add_typer(client.app, name="client")

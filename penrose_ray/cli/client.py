@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penrose_ray.transport.outbox import Outbox
 
 app = typer.Typer(no_args_is_help=True, help="Run the client of this host, or switch it off.")
-_DEFAULT_STATE = Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "penrose"
+DEFAULT_STATE = Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "penrose"
 StateOption = Annotated[Path, typer.Option("--state", help="Where rings, spool and key lie.")]
 
 
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
     source: SourceOption = SourceName.OPENCL,
     trace: Annotated[Path | None, typer.Option("--trace", help="For --source trace: the file.")] = None,
-    state: StateOption = _DEFAULT_STATE,
+    state: StateOption = DEFAULT_STATE,
     *,
     socks: Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent instead.")] = False,
@@ -84,7 +84,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 
 
 @app.command("env")
-def env(state: StateOption = _DEFAULT_STATE, source: SourceOption = SourceName.OPENCL) -> None:
+def env(state: StateOption = DEFAULT_STATE, source: SourceOption = SourceName.OPENCL) -> None:
     """Print the variables under which a program's launches reach the client of this host.
 
     Example: env $(penrose client env) python train.py
@@ -103,7 +103,7 @@ def env(state: StateOption = _DEFAULT_STATE, source: SourceOption = SourceName.O
 
 
 @app.command("off")
-def off(state: StateOption = _DEFAULT_STATE) -> None:
+def off(state: StateOption = DEFAULT_STATE) -> None:
     """Stop the client of this host and delete rings, spool and key.
 
     Example: penrose client off

@@ -20,6 +20,8 @@ from penrose_ray.task import Task
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penrose_ray.settings import Settings
+
 app = typer.Typer(no_args_is_help=True, help="Show what a configuration comes to, or its schema.")
 
 _COLUMNS = ("key", "value", "origin")
@@ -71,7 +73,7 @@ def _loaded(kind: Kind, path: Path, overrides: tuple[str, ...]) -> tuple[dict[st
     if kind is Kind.SERVICE:
         settings, file = load_settings(path, overrides)
         check_draft(file)
-        return {**settings.model_dump(mode="json"), "task": {**_task_defaults(), **settings.task}}, file
+        return {**settings.model_dump(mode="json"), "task": task_with_defaults(settings)}, file
     if kind is Kind.SIMULATION:
         from penrose_ray.sim.settings import load_simulation  # noqa: PLC0415 - imports numpy
 
@@ -83,9 +85,11 @@ def _loaded(kind: Kind, path: Path, overrides: tuple[str, ...]) -> tuple[dict[st
     return load_section(path, kind.model).model_dump(mode="json"), TomlFile(path)
 
 
-def _task_defaults() -> dict[str, Any]:
+def task_with_defaults(settings: Settings) -> dict[str, Any]:
+    """The task's draft, with the defaults of what it leaves out."""
     fields = msgspec.structs.fields(Task)
-    return {each.name: each.default for each in fields if not each.required and each.default != b""}
+    defaults = {each.name: each.default for each in fields if not each.required and each.default != b""}
+    return {**defaults, **settings.task}
 
 
 def _leaves(location: tuple[str | int, ...], value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:  # noqa: ANN401

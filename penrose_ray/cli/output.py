@@ -53,6 +53,7 @@ def print_rows(
 def _print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: str) -> None:
     from rich import box  # noqa: PLC0415 - 50 ms that JSON and CSV do not need
     from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
@@ -60,7 +61,7 @@ def _print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], t
         numeric = all(isinstance(row[column], int | float) for row in rows)
         table.add_column(column.replace("_", " "), justify="right" if numeric and rows else "left")
     for row in rows:
-        table.add_row(*(_text(row[column]) for column in columns))
+        table.add_row(*(escape(_text(row[column])) for column in columns))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 

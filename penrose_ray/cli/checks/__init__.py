@@ -1,0 +1,1 @@
+"""What `penrose doctor` looks at: each check takes a machine, real or made up, and gives findings."""
