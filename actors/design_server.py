@@ -18,7 +18,7 @@ from penrose_ray.crypto.threshold import Partial
 from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.draft import task_from
 from penrose_ray.errors import ReleaseFormatError, ShareError
-from penrose_ray.opening import Opening, open_sums, write_parquet
+from penrose_ray.opening import Opening, discarded_lines, open_sums, write_parquet
 from penrose_ray.release.approval import context_of
 from penrose_ray.release.handover import decode
 from penrose_ray.task import sign, verify
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
     from penrose_ray.crypto.key_share import KeyShare
     from penrose_ray.crypto.packing import SlotProfile
+    from penrose_ray.opening import Decryptor
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import DesignServerSettings, TomlFile
+    from penrose_ray.task import Task
 
 
 DISCARDED = "discarded.jsonl"
@@ -135,7 +137,7 @@ class DesignServer:
                 f"this design server runs {self._task.task_id.hex()[:16]}.",
                 remedy="Open it with the design server that published the task.",
             )
-        return open_sums(self._task, handover.batch, handover.entries, self._keys.paillier)
+        return _opened(self._task, handover, self._keys.paillier)
 
 
 def _keys(settings: DesignServerSettings) -> DesignKeys:
@@ -162,10 +164,15 @@ def open_with_share(
     if handover.task_id != task.task_id:
         raise ReleaseFormatError("The hand-over is of another task.", remedy="Give its own signed task.")
     decryptor = SharedDecryptor(read_share(share_file), handover, partials)
-    opening = open_sums(task, handover.batch, handover.entries, decryptor)
+    opening = _opened(task, handover, decryptor)
     write_parquet([opening], path)
     _book([opening], path.parent)
     return _opened_file([opening], path)
+
+
+def _opened(task: Task, handover: Handover, decryptor: Decryptor) -> Opening:
+    spent = handover.spent_epsilon
+    return open_sums(task, handover.batch, handover.entries, decryptor, spent_epsilon=spent)
 
 
 def _opened_file(openings: Sequence[Opening], path: Path) -> OpenedFile:
@@ -176,7 +183,7 @@ def _opened_file(openings: Sequence[Opening], path: Path) -> OpenedFile:
         reports=sum(each.reports for each in sums),
         real_reports=sum(each.real_reports for each in sums),
         discarded=tuple(
-            f"class {each.class_id.hex()[:8]}, {each.counter_set}: {each.error}"
+            f"class {each.class_id.hex()[:8]}, {each.counter_set}, sub-batch {each.sub_batch}: {each.error}"
             for opening in openings
             for each in opening.discarded
         ),
@@ -185,17 +192,7 @@ def _opened_file(openings: Sequence[Opening], path: Path) -> OpenedFile:
 
 def _book(openings: Sequence[Opening], directory: Path) -> None:
     """Keep a line for each sum that was discarded: which and why, nothing of its content."""
-    lines = [
-        {
-            "batch": opening.batch,
-            "class_id": each.class_id.hex(),
-            "counter_set": each.counter_set,
-            "code": each.error.code,
-            "error": each.error.message,
-        }
-        for opening in openings
-        for each in opening.discarded
-    ]
+    lines = [line for opening in openings for line in discarded_lines(opening)]
     if lines:
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / DISCARDED).open("a") as file:

@@ -19,7 +19,7 @@ from penrose_ray.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 BINS = 128
 
@@ -185,3 +185,24 @@ def quantile(axis: Axis, counts: NDArray[np.int64], share: float) -> float:
     low, high = axis.edges()[bin_ - 1], axis.edges()[bin_]
     part = (wanted - cumulative[bin_ - 1]) / counts[bin_]
     return float(low * (high / low) ** part if axis.scale == "log" else low + (high - low) * part)
+
+
+def median_of_means(sums: ArrayLike, values: ArrayLike) -> float:
+    """A robust mean of a counter from the sub-batches of one class and counter set.
+
+    With fewer than half of the sums spoiled it lies within the range of the clean ones' means (Lugosi and
+    Mendelson 2019).
+
+    Args:
+        sums: counts, shape (sub-batches, bins).
+        values: what a sample in each bin counts for, shape (bins,).
+
+    Returns:
+        NaN when no sub-batch holds a sample.
+    """
+    counts = np.asarray(sums, np.float64)
+    totals = counts.sum(axis=1)
+    filled = totals > 0
+    if not filled.any():
+        return float("nan")
+    return float(np.median(counts[filled] @ np.asarray(values, np.float64) / totals[filled]))

@@ -5,7 +5,9 @@ Nothing here holds a key: whoever can decrypt hands itself in as a `Decryptor`.
 
 from __future__ import annotations
 
+import json
 import os
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +16,7 @@ import numpy as np
 from penrose_ray.crypto.packing import check_sum, unpack
 from penrose_ray.crypto.plain import plaintexts_of
 from penrose_ray.errors import CiphertextError, PenroseError, SumRuleError, WrongKeyError
+from penrose_ray.histogram import marginal, median_of_means
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from penrose_ray.types import BatchId, ClassId
 
 FORMAT = "penrose-release"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class Decryptor(Protocol):
@@ -72,6 +75,16 @@ class SealedSum(Protocol):
         """The ciphertexts."""
         ...
 
+    @property
+    def sub_batch(self) -> int:
+        """Number among the sums of one class and counter set."""
+        ...
+
+    @property
+    def keep_share(self) -> float:
+        """Share of the class' reports that the service kept under load."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class OpenedSum:
@@ -86,6 +99,10 @@ class OpenedSum:
     samples: int
     counts: NDArray[np.int64]
     """128 counts; with noise some may be negative, which keeps their sums unbiased."""
+    sub_batch: int = 0
+    """Number among the sums of one (class, counter set, batch), which hold different reports."""
+    keep_share: float = 1.0
+    """Share of the class' reports that the service kept, the others being dropped at random under load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,7 @@ class Discarded:
 
     class_id: ClassId
     counter_set: str
+    sub_batch: int
     error: PenroseError
 
 
@@ -105,12 +123,22 @@ class Opening:
     batch: BatchId
     sums: tuple[OpenedSum, ...]
     discarded: tuple[Discarded, ...]
+    spent_epsilon: float = 0.0
+    """What noisy releases of the task have spent, this batch included."""
 
 
-def open_sums(task: Task, batch: BatchId, sums: Sequence[SealedSum], decryptor: Decryptor) -> Opening:
+def open_sums(
+    task: Task,
+    batch: BatchId,
+    sums: Sequence[SealedSum],
+    decryptor: Decryptor,
+    *,
+    spent_epsilon: float = 0.0,
+) -> Opening:
     """Decrypt a batch's sums and check each against the sum rule.
 
-    A sum that breaks the rule, or has too few real reports, is discarded and named; the others are kept.
+    A sum that breaks the rule, or has too few real reports, is discarded and named; the others are kept, the
+    other sub-batches of its class too.
 
     Raises:
         WrongKeyError: the task's key is not the decryptor's.
@@ -128,8 +156,9 @@ def open_sums(task: Task, batch: BatchId, sums: Sequence[SealedSum], decryptor: 
                 raise plaintext
             opened.append(_checked(task, batch, sealed, plaintext))
         except (CiphertextError, SumRuleError) as error:
-            discarded.append(Discarded(sealed.class_id, _set_name(task, sealed.counter_set), error))
-    return Opening(task, batch, tuple(opened), tuple(discarded))
+            name = _set_name(task, sealed.counter_set)
+            discarded.append(Discarded(sealed.class_id, name, sealed.sub_batch, error))
+    return Opening(task, batch, tuple(opened), tuple(discarded), spent_epsilon)
 
 
 def _plaintexts(
@@ -179,20 +208,41 @@ def _checked(task: Task, batch: BatchId, sealed: SealedSum, plaintext: tuple[int
         real_reports=slots.real_reports,
         samples=int(counts.sum()),
         counts=counts,
+        sub_batch=sealed.sub_batch,
+        keep_share=sealed.keep_share,
     )
+
+
+def robust_means(sums: Sequence[OpenedSum]) -> list[float]:
+    """Median of the means of sub-batches, a value for each counter, in its unit.
+
+    Args:
+        sums: the sub-batches of one class, counter set and batch.
+
+    Returns:
+        NaN where no sub-batch has a sample; nothing for categories, whose numbers have no mean.
+    """
+    counter_set = sums[0].counter_set
+    return [
+        median_of_means([marginal(counter_set, each.counts, at) for each in sums], axis.centres())
+        for at, axis in enumerate(counter_set.axes)
+    ]
 
 
 def write_parquet(openings: Iterable[Opening], path: Path) -> None:
     """Write openings as one Parquet file, whole or not at all.
 
-    One row a (batch, class, counter set); `bins` holds the 128 counts, `counters`, `axes` and `categories`
-    say what they mean. The file's metadata carry format and version.
+    One row a (batch, class, counter set, sub-batch); `bins` holds the 128 counts, `counters`, `axes` and
+    `categories` say what they mean. The file's metadata carry format, version and, as `discarded`, a JSON
+    list of the sums that were handed over and not kept. docs/analysis.md explains every column.
     """
     import pyarrow as pa  # noqa: PLC0415 - 120 ms that only a design server pays
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    rows = [_row(opening, each) for opening in openings for each in opening.sums]
-    table = pa.Table.from_pylist(rows, schema=_schema())
+    openings = list(openings)
+    rows = [row for opening in openings for row in _rows(opening)]
+    discarded = json.dumps([line for opening in openings for line in discarded_lines(opening)])
+    table = pa.Table.from_pylist(rows, schema=_schema(discarded))
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -200,6 +250,32 @@ def write_parquet(openings: Iterable[Opening], path: Path) -> None:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def discarded_lines(opening: Opening) -> list[dict[str, object]]:
+    """A plain record for each sum that was discarded: which and why, nothing of its content."""
+    return [
+        {
+            "batch": opening.batch,
+            "class_id": each.class_id.hex(),
+            "counter_set": each.counter_set,
+            "sub_batch": each.sub_batch,
+            "code": each.error.code,
+            "error": each.error.message,
+        }
+        for each in opening.discarded
+    ]
+
+
+def _rows(opening: Opening) -> list[dict[str, object]]:
+    groups: dict[tuple[ClassId, str], list[OpenedSum]] = defaultdict(list)
+    for each in opening.sums:
+        groups[each.class_id, each.counter_set.name].append(each)
+    means = {key: robust_means(group) for key, group in groups.items()}
+    return [
+        _row(opening, each) | {"robust_means": means[each.class_id, each.counter_set.name]}
+        for each in opening.sums
+    ]
 
 
 def _row(opening: Opening, each: OpenedSum) -> dict[str, object]:
@@ -228,11 +304,17 @@ def _row(opening: Opening, each: OpenedSum) -> dict[str, object]:
         "real_reports": each.real_reports,
         "samples": each.samples,
         "samples_per_histogram": task.samples_per_histogram,
+        "sampling_interval": task.sampling_interval,
+        "noise_sigma": task.noise_sigma,
+        "spent_epsilon": opening.spent_epsilon,
+        "sub_batch": each.sub_batch,
+        "keep_share": each.keep_share,
+        "estimated_samples": each.samples / each.keep_share,
         "bins": np.asarray(each.counts, np.int64),
     }
 
 
-def _schema() -> pa.Schema:
+def _schema(discarded: str) -> pa.Schema:
     import pyarrow as pa  # noqa: PLC0415
 
     text, whole, real = pa.string(), pa.int64(), pa.float64()
@@ -256,6 +338,14 @@ def _schema() -> pa.Schema:
         ("real_reports", whole),
         ("samples", whole),
         ("samples_per_histogram", whole),
+        ("sampling_interval", whole),
+        ("noise_sigma", real),
+        ("spent_epsilon", real),
+        ("sub_batch", whole),
+        ("keep_share", real),
+        ("estimated_samples", real),
+        ("robust_means", pa.list_(real)),
         ("bins", pa.list_(whole)),
     ]
-    return pa.schema(fields, metadata={"format": FORMAT, "format_version": str(FORMAT_VERSION)})
+    metadata = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "discarded": discarded}
+    return pa.schema(fields, metadata=metadata)

@@ -28,9 +28,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "penrose-release"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
-TASK_FACTS = ("task_id", "task_name", "demo", "batch_s", "min_contributors", "samples_per_histogram")
+TASK_FACTS = (
+    "task_id",
+    "task_name",
+    "demo",
+    "batch_s",
+    "min_contributors",
+    "samples_per_histogram",
+    "sampling_interval",
+    "noise_sigma",
+)
 """Columns that are one value in the whole file."""
 _TEXT = ("class_id", "gpu_model", "counter_set")
 _WHOLE = ("batch", "batch_start_s", "reports", "real_reports", "samples")
@@ -38,6 +47,8 @@ _MEANING = ("counters", "axes", "categories")
 _COLUMNS = {
     **dict.fromkeys(("task_id", "task_name", *_TEXT), "string"),
     **dict.fromkeys(("batch_s", "min_contributors", "samples_per_histogram", *_WHOLE), "int64"),
+    "sampling_interval": "int64",
+    "noise_sigma": "double",
     **dict.fromkeys((*_MEANING, "bins"), "list"),
     "demo": "bool",
 }
@@ -55,8 +66,7 @@ class Histograms:
     """The opened histograms of one task."""
 
     facts: dict[Hashable, Any]
-    """task_id, task_name, demo, batch_s, min_contributors, samples_per_histogram; None where the file is
-    empty."""
+    """`TASK_FACTS`; None where the file is empty."""
     counter_sets: dict[str, CounterSet]
     rows: pd.DataFrame
     """One row a (batch, class, counter set): batch, batch_start, batch_end, class_id, gpu_model, counter_set,

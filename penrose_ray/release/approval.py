@@ -101,6 +101,7 @@ def _fault(
         "the hand-over is not the one in the ledger": facts.handover_hash == digest,
         "the ledger's rules are not the task's": facts.policy_hash == policy_hash(task),
         "the ledger's noise is not the task's": facts.noise_sigma == task.noise_sigma,
+        "the ledger says another epsilon": facts.spent_epsilon == handover.spent_epsilon,
         "the ledger counts other reports": facts.reports == len(ids),
         "the ledger's root is of other ids": facts.ids_root == Tree(ids).root,
     }

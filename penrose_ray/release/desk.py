@@ -82,13 +82,13 @@ class Desk:
                 return self._publish(batch, line.check().facts.handover_hash)
             self._require_due(batch)
             spent = self._spend(batch, ledger)
-            made = make()
+            made = make().spending(spent)
             if (made.handover.task_id, made.handover.batch) != (self._task.task_id, batch):
                 raise ValueError(f"asked for batch {batch}, got batch {made.handover.batch} or another task")
             raw = made.handover.encode()
             self._write(self._prepared(batch), raw)
             self._write(self.members_path(batch), msgspec.msgpack.encode(made.members))
-            ledger.append(self._facts(made, spent))
+            ledger.append(self._facts(made))
             return self._publish(batch, hashlib.sha256(raw).digest())
 
     def _require_due(self, batch: BatchId) -> None:
@@ -108,7 +108,7 @@ class Desk:
                 ledger.append(Facts(kind="refused", batch=batch, reason=error.code))
                 raise
 
-    def _facts(self, made: Made, spent: float) -> Facts:
+    def _facts(self, made: Made) -> Facts:
         entries, withheld = made.handover.entries, made.handover.withheld
         checksum = checksum_of_ids = 0
         for entry in entries:
@@ -132,7 +132,7 @@ class Desk:
             handover_hash=hashlib.sha256(made.handover.encode()).digest(),
             policy_hash=policy_hash(self._task),
             noise_sigma=self._task.noise_sigma,
-            spent_epsilon=spent,
+            spent_epsilon=made.handover.spent_epsilon,
             drop_rate=1 - min((entry.keep_share for entry in entries), default=1.0),
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from penrose_ray.task import Task
     from penrose_ray.types import ReportId
 
-VERSION = 1
+VERSION = 2
 _CHECKSUM_BYTES = 32
 _TASK_ID_BYTES = 32
 _CLASS_ID_BYTES = 16
@@ -115,6 +116,8 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch: BatchId
     entries: tuple[Entry, ...]
     withheld: Withheld
+    spent_epsilon: float = 0.0
+    """What noisy releases of the task have spent, this one included; the desk fills it in."""
 
     def encode(self) -> bytes:
         """Canonical encoding: version byte, then MessagePack with the fields in declared order."""
@@ -157,6 +160,7 @@ def _fault(handover: Handover) -> str | None:
         "a keep share is above 0, up to 1": all(0 < each.keep_share <= 1 for each in entries),
         "entries are out of order": keys == sorted(set(keys)),
         "a count is negative": min(withheld.sums, withheld.reports) >= 0,
+        "an epsilon is a number from 0 on": 0 <= handover.spent_epsilon < math.inf,
     }
     return next((rule for rule, holds in rules.items() if not holds), None)
 
@@ -167,6 +171,10 @@ class Made:
 
     handover: Handover
     members: tuple[tuple[ReportId, ...], ...]
+
+    def spending(self, epsilon: float) -> Made:
+        """The same with what the task has spent."""
+        return replace(self, handover=msgspec.structs.replace(self.handover, spent_epsilon=epsilon))
 
     @property
     def ids(self) -> tuple[ReportId, ...]:

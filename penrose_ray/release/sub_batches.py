@@ -10,12 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
 
     from penrose_ray.task import Task
 
@@ -61,21 +57,3 @@ def _first_fit(parts: Sequence[P], capacity: int) -> list[list[P]]:
         else:
             bundles.append([part])
     return bundles
-
-
-def median_of_means(sums: ArrayLike, values: ArrayLike) -> float:
-    """A robust mean of a counter from the sub-batches of one class and counter set.
-
-    Args:
-        sums: counts, shape (sub-batches, bins).
-        values: what a sample in each bin counts for, shape (bins,).
-
-    Raises:
-        ValueError: no sub-batch holds a sample.
-    """
-    counts = np.asarray(sums, np.float64)
-    totals = counts.sum(axis=1)
-    if not (totals > 0).any():
-        raise ValueError("no sub-batch holds a sample")
-    means = counts[totals > 0] @ np.asarray(values, np.float64) / totals[totals > 0]
-    return float(np.median(means))

@@ -72,7 +72,7 @@ def test_parquet_but_not_a_release(tmp_path: Path) -> None:
 
 def test_other_format_version(tmp_path: Path, good: pa.Table) -> None:
     newer = good.replace_schema_metadata({"format": "penrose-release", "format_version": "9"})
-    with pytest.raises(ReleaseFormatError, match="version 9, this program reads 1"):
+    with pytest.raises(ReleaseFormatError, match="version 9, this program reads 2"):
         open_release(rewritten(newer, tmp_path / "release.parquet"))
 
 

@@ -43,6 +43,8 @@ class Sum:
     counter_set: int
     weight: int
     blob: bytes
+    sub_batch: int = 0
+    keep_share: float = 1.0
 
 
 def launches(random: np.random.Generator, shares: tuple[float, ...], samples: int) -> NDArray[np.float64]:

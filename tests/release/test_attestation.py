@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import socket
 import struct
-import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +12,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from release.software_tpm import software_tpm
 
 from penrose_ray.errors import AttestationError
 from penrose_ray.release import attestation
@@ -82,40 +79,10 @@ def test_bytes_that_are_no_quote_are_refused() -> None:
             decode(raw)
 
 
-def free_pair() -> int:
-    """A port whose successor is free, too: swtpm's control channel lies one above its server."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
-
-
 @pytest.fixture
 def tcti(tmp_path: Path) -> Iterator[str]:
-    pytest.importorskip("tpm2_pytss", reason="the extra tpm is not installed")
-    swtpm = shutil.which("swtpm")
-    if swtpm is None:
-        pytest.skip("swtpm is not installed: apt-get install swtpm")
-    port = free_pair()
-    process = subprocess.Popen(
-        [
-            *(swtpm, "socket", "--tpm2", "--tpmstate", f"dir={tmp_path}", "--flags", "startup-clear"),
-            *("--server", f"type=tcp,port={port}", "--ctrl", f"type=tcp,port={port + 1}"),
-        ]
-    )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port + 1)) == 0:
-                break
-    yield f"swtpm:host=127.0.0.1,port={port}"
-    process.terminate()
-    process.wait()
+    with software_tpm(tmp_path) as found:
+        yield found
 
 
 def test_a_software_tpm_quotes_for_the_task_with_one_key(tcti: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penrose_ray.errors import ReleaseFormatError
-from penrose_ray.release.handover import Handover, Withheld, build, decode
+from penrose_ray.release.handover import VERSION, Handover, Withheld, build, decode
 
 if TYPE_CHECKING:
     from penrose_ray.task import Task
@@ -88,7 +88,7 @@ def test_other_bytes_are_refused(handover: Handover, data: st.DataObject) -> Non
     elif how == "append":
         raw += data.draw(st.binary(min_size=1, max_size=8))
     else:
-        raw[0] = data.draw(st.integers(0, 255).filter(lambda version: version != 1))
+        raw[0] = data.draw(st.integers(0, 255).filter(lambda version: version != VERSION))
     with pytest.raises(ReleaseFormatError):
         decode(bytes(raw))
 
@@ -97,7 +97,7 @@ def test_a_longer_form_of_the_same_values_is_refused(handover: Handover) -> None
     fields = msgspec.msgpack.decode(handover.encode()[1:])
     reordered = msgspec.msgpack.encode(dict(reversed(fields.items())))
     with pytest.raises(ReleaseFormatError, match="canonical"):
-        decode(b"\x01" + reordered)
+        decode(bytes([VERSION]) + reordered)
 
 
 @pytest.mark.parametrize(

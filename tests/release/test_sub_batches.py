@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import pytest
+import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penrose_ray.crypto.packing import Slots, pack
-from penrose_ray.opening import open_sums
+from penrose_ray.histogram import median_of_means
+from penrose_ray.opening import open_sums, write_parquet
 from penrose_ray.release.handover import build
-from penrose_ray.release.sub_batches import bundled, median_of_means
+from penrose_ray.release.sub_batches import bundled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from release.conftest import Parts
 
     from penrose_ray.crypto.keyfile import DesignKeys
@@ -79,8 +85,7 @@ def test_the_plain_mean_is_moved_and_the_median_of_means_is_not() -> None:
 
 
 def test_without_samples_there_is_no_mean() -> None:
-    with pytest.raises(ValueError, match="no sub-batch"):
-        median_of_means([[0, 0]], [1.0, 2.0])
+    assert math.isnan(median_of_means([[0, 0]], [1.0, 2.0]))
 
 
 def test_a_sub_batch_that_fails_its_check_is_dropped_named_and_counted(
@@ -97,5 +102,33 @@ def test_a_sub_batch_that_fails_its_check_is_dropped_named_and_counted(
     opening = open_sums(changed, many[0].batch, [entries[0], spoiled, entries[2]], design_keys.paillier)
     assert len(opening.sums) == 2
     (dropped,) = opening.discarded
-    assert dropped.class_id == entries[1].class_id
+    assert (dropped.class_id, dropped.sub_batch) == (entries[1].class_id, 1)
     assert "expected 800" in dropped.error.message
+
+
+def test_a_file_tells_robust_means_what_was_dropped_and_what_was_kept_under_load(
+    task: Task, parts: Parts, design_keys: DesignKeys, tmp_path: Path
+) -> None:
+    """Two of three sub-batches lie in bin 3 and one in bin 90; a fourth breaks the sum rule."""
+    changed = msgspec.structs.replace(task, sub_batches=4, noise_sigma=0.0)
+    many = [
+        replace(part, keep_share=0.5)
+        for part in (parts.one("a", 6), parts.one("a", 7), parts.one("a", 0, 8), parts.one("a", 9))
+    ]
+    entries = list(build(changed, many, lambda _: "GPU", parts.encryptor).entries)
+    place = next(at for at, each in enumerate(entries) if each.weight == 9)
+    entries[place] = msgspec.structs.replace(entries[place], weight=8)
+    opening = open_sums(changed, many[0].batch, entries, design_keys.paillier, spent_epsilon=1.5)
+    write_parquet([opening], tmp_path / "release.parquet")
+
+    table = pq.read_table(tmp_path / "release.parquet")
+    rows = table.to_pylist()
+    axis = task.counter_sets[0].axes[0]
+    assert len(rows) == 3
+    assert {each["sub_batch"] for each in rows} == {0, 1, 2, 3} - {entries[place].sub_batch}
+    assert {each["robust_means"][0] for each in rows} == {axis.centres()[3]}
+    assert [each["estimated_samples"] for each in rows] == [2 * each["samples"] for each in rows]
+    assert {(each["keep_share"], each["spent_epsilon"]) for each in rows} == {(0.5, 1.5)}
+    assert {each["sampling_interval"] for each in rows} == {task.sampling_interval}
+    (dropped,) = json.loads(table.schema.metadata[b"discarded"])
+    assert (dropped["sub_batch"], dropped["code"]) == (entries[place].sub_batch, "sum-rule")
