@@ -10,6 +10,7 @@ n-1 names (its context) follows from it by arithmetic, which mending relies on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ MULTIPLIER = 0x9E37_79B9_7F4A_7C15
 _WORD = (1 << 64) - 1
 
 
+@cache
 def power(exponent: int) -> np.uint64:
     """M to the `exponent`, modulo 2^64."""
     return np.uint64(pow(MULTIPLIER, exponent, _WORD + 1))
@@ -77,7 +79,9 @@ def windows(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     width, result = 1, hashes
     while 2 * width <= size:
         count = len(result) - width
-        result = result[:count] * power(width) + result[width : width + count]
+        shifted = result[:count] * power(width)
+        shifted += result[width : width + count]
+        result = shifted
         width *= 2
     count = len(hashes) - size + 1
     for offset in range(width, size):
@@ -131,13 +135,34 @@ class Tally:
 
 def tally(values: NDArray[np.uint64]) -> Tally:
     """Count values by their 48 leading bits (fewer past 65,535 rows): one sort of words that carry rows."""
-    bits = max(16, len(values).bit_length())
-    low = np.uint64((1 << bits) - 1)
-    ordered = np.sort((values & ~low) | np.arange(len(values), dtype=np.uint64))
-    first = np.append(0, np.flatnonzero((ordered[1:] ^ ordered[:-1]) > low) + 1)
+    low = _row_bits(max(16, len(values).bit_length()))
+    ordered = values & ~low
+    ordered |= np.arange(len(values), dtype=np.uint64)
+    ordered.sort()
+    first = beginnings((ordered[1:] ^ ordered[:-1]) > low)
     rows = (ordered.take(first) & low).astype(np.int64)
-    counts = np.diff(first, append=len(values))
-    return Tally(values.take(rows), counts, rows, ordered, low)
+    return Tally(values.take(rows), lengths(first, len(values)), rows, ordered, low)
+
+
+@cache
+def _row_bits(bits: int) -> np.uint64:
+    return np.uint64((1 << bits) - 1)
+
+
+def beginnings(changes: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Where runs begin, given for each place but the first whether it differs from the one before."""
+    begins = np.empty(len(changes) + 1, np.bool_)
+    begins[0] = True
+    begins[1:] = changes
+    return begins.nonzero()[0]
+
+
+def lengths(first: NDArray[np.intp], total: int) -> NDArray[np.int64]:
+    """Lengths of runs, given where they begin."""
+    edges = np.empty(len(first) + 1, np.int64)
+    edges[:-1] = first
+    edges[-1] = total
+    return edges[1:] - edges[:-1]
 
 
 def scattered(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penrose_ray.snippet.grams import MULTIPLIER, Launches, Tally, grams, inside, power, tally, windows
+from penrose_ray.snippet.grams import (
+    MULTIPLIER,
+    Launches,
+    Tally,
+    beginnings,
+    grams,
+    inside,
+    lengths,
+    power,
+    tally,
+    windows,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,28 +40,35 @@ _M = np.uint64(MULTIPLIER)
 
 
 @dataclass(frozen=True, slots=True)
-class _Continuations:
-    """Distinct grams as context and next kernel, ordered by context, the usual one last."""
+class _Found:
+    """Grams of launches, tallied."""
 
-    gram: NDArray[np.uint64]
-    context: NDArray[np.uint64]
-    last: NDArray[np.uint64]
-    """Name hash of the gram's last kernel."""
-    first: NDArray[np.uint64]
-    """Name hash of the gram's first kernel."""
-    count: NDArray[np.int64]
-    usual: NDArray[np.intp]
-    """For each gram the row of the usual continuation of its context."""
-    order: NDArray[np.intp]
-    """Number of each gram in the tally."""
+    launches: Launches
     tally: Tally
     starts: NDArray[np.intp] | None
     """Row of each window that was tallied; None where all were."""
 
-    def where(self, gram: int) -> NDArray[np.int64]:
-        """Rows at which a gram starts."""
-        rows = self.tally.rows_of(int(self.order[gram]))
-        return rows if self.starts is None else self.starts[rows]
+    def where(self, grams: NDArray[np.intp]) -> NDArray[np.int64]:
+        """A row at which each gram starts."""
+        rows = self.tally.rows.take(grams)
+        return rows if self.starts is None else self.starts.take(rows)
+
+    def everywhere(self, gram: int) -> NDArray[np.int64]:
+        """All rows at which a gram starts."""
+        rows = self.tally.rows_of(gram)
+        return rows if self.starts is None else self.starts.take(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Continuations:
+    """Distinct grams as context and next kernel, ordered by context, the usual one last."""
+
+    order: NDArray[np.intp]
+    """Number of each gram in the tally."""
+    context: NDArray[np.uint64]
+    count: NDArray[np.int64]
+    usual: NDArray[np.intp]
+    """For each gram the row of the usual continuation of its context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +87,29 @@ def mended(launches: Launches, size: int) -> Mended:
     if launches.shortest <= size:
         plain = tally(grams(launches, size))
         return Mended(launches, plain, plain)
-    known = _continuations(launches, size)
-    plain = known.tally
+    found = _found(launches, size)
+    plain = found.tally
     for _ in range(_PASSES):
-        places, lost = _losses(known, size)
+        places, lost = _losses(found, size)
         if len(places) == 0:
             break
         launches = _inserted(launches, places, lost)
-        known = _continuations(launches, size)
-    return Mended(launches, plain, known.tally)
+        found = _found(launches, size)
+    return Mended(launches, plain, found.tally)
 
 
-def _losses(known: _Continuations, size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _found(launches: Launches, size: int) -> _Found:
+    mask = inside(launches, size)
+    starts = None if isinstance(mask, slice) else np.flatnonzero(mask)
+    return _Found(launches, tally(windows(launches.hashes, size)[mask]), starts)
+
+
+def _losses(found: _Found, size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Rows before which records are missing, ascending and once for each, and their name hashes."""
-    doubtful, put_back, steps = _explained(known, size)
+    doubtful, put_back, steps = _explained(found, size)
     if len(doubtful) == 0:
         return np.empty(0, np.int64), np.empty(0, np.uint64)
-    rows = [known.where(each) for each in doubtful]
+    rows = [found.everywhere(int(each)) for each in doubtful]
     which = np.repeat(np.arange(len(doubtful)), [len(each) for each in rows])
     ends = np.concatenate(rows) + (size - 1)
     order = np.argsort(ends, kind="stable")
@@ -95,67 +119,57 @@ def _losses(known: _Continuations, size: int) -> tuple[NDArray[np.int64], NDArra
     return np.repeat(ends, repeats), put_back[step, np.repeat(which, repeats)]
 
 
-def _continuations(launches: Launches, size: int) -> _Continuations:
-    hashes, mask = launches.hashes, inside(launches, size)
-    found = tally(windows(hashes, size)[mask])
-    starts = None if isinstance(mask, slice) else np.flatnonzero(mask)
-    where = found.rows if starts is None else starts[found.rows]
-    first, last = hashes.take(where), hashes.take(where + size - 1)
-    context = (found.values - last) * _INVERSE
-    order = np.lexsort((found.counts, context))
-    ordered = context[order]
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], np.True_))
-    usual = ends[np.searchsorted(ends, np.arange(len(order)))]
-    return _Continuations(
-        found.values[order],
-        ordered,
-        last[order],
-        first[order],
-        found.counts[order],
-        usual,
-        order,
-        found,
-        starts,
-    )
+def _continuations(found: _Found, size: int) -> _Continuations:
+    grams = found.tally
+    rows = grams.rows if found.starts is None else found.starts.take(grams.rows)
+    context = (grams.values - found.launches.hashes.take(rows + (size - 1))) * _INVERSE
+    order = np.lexsort((grams.counts, context))
+    ordered = context.take(order)
+    first = beginnings(ordered[1:] != ordered[:-1])
+    several = lengths(first, len(order))
+    usual = (first + (several - 1)).repeat(several)
+    return _Continuations(order, ordered, grams.counts.take(order), usual)
 
 
 _INVERSE = np.uint64(pow(MULTIPLIER, -1, 1 << 64))
 
 
-def _explained(
-    known: _Continuations, size: int
-) -> tuple[NDArray[np.intp], NDArray[np.uint64], NDArray[np.intp]]:
+def _explained(found: _Found, size: int) -> tuple[NDArray[np.intp], NDArray[np.uint64], NDArray[np.intp]]:
     """Grams that a loss explains, the name hashes to put back (steps x grams) and how many of them."""
-    most = known.count[known.usual]
-    rare = (known.count <= _RARE * most) & (most >= _ONCE_AGAINST)
-    doubtful = np.flatnonzero(rare & (known.usual != np.arange(len(known.usual))))
-    put_back = np.zeros((_MOST_LOST, len(doubtful)), np.uint64)
-    steps = np.zeros(len(doubtful), np.intp)
-    row = known.usual[doubtful]
-    open_ = np.ones(len(doubtful), np.bool_)
-    sorted_grams = np.argsort(known.gram)
+    known, grams, hashes = _continuations(found, size), found.tally, found.launches.hashes
+    most = known.count.take(known.usual)
+    doubt = (known.count <= _RARE * most) & (most >= _ONCE_AGAINST)
+    doubt &= known.usual != np.arange(len(known.usual))
+    rows = doubt.nonzero()[0]
+    doubtful = known.order.take(rows)
+    put_back = np.zeros((_MOST_LOST, len(rows)), np.uint64)
+    steps = np.zeros(len(rows), np.intp)
+    if len(rows) == 0:
+        return doubtful, put_back, steps
+    here, count = hashes.take(found.where(doubtful) + (size - 1)), grams.counts.take(doubtful)
+    following = np.empty(len(rows), np.uint64)
+    row = known.usual.take(rows)
+    open_ = np.ones(len(rows), np.bool_)
     for step in range(_MOST_LOST):
-        put_back[step, open_] = known.last[row[open_]]
-        following = known.gram[row] - known.first[row] * power(size - 1)
-        target = following * _M + known.last[doubtful]
-        found = _row_of(target, known.gram, sorted_grams)
-        seen = open_ & (found >= 0) & (known.count[found] >= known.count[doubtful])
+        if step:
+            place = known.context.searchsorted(following)
+            open_ &= known.context.take(place, mode="clip") == following
+            if not open_.any():
+                break
+            row = known.usual.take(place, mode="clip")
+        usual = known.order.take(row)
+        start = found.where(usual)
+        put_back[step] = hashes.take(start + (size - 1))
+        following = grams.values.take(usual) - hashes.take(start) * power(size - 1)
+        target = following * _M + here
+        place = grams.values.searchsorted(target)
+        seen = grams.values.take(place, mode="clip") == target
+        seen &= grams.counts.take(place, mode="clip") >= count
+        seen &= open_
         steps[seen] = step + 1
-        place = np.searchsorted(known.context, following)
-        place = np.minimum(place, len(known.context) - 1)
-        open_ &= ~seen & (known.context[place] == following)
-        row = known.usual[place]
-    good = np.flatnonzero(steps)
-    return doubtful[good], put_back[:, good], steps[good]
-
-
-def _row_of(
-    wanted: NDArray[np.uint64], gram: NDArray[np.uint64], order: NDArray[np.intp]
-) -> NDArray[np.intp]:
-    """Row of each wanted gram, -1 where there is none."""
-    place = np.minimum(np.searchsorted(gram, wanted, sorter=order), len(gram) - 1)
-    row = order[place]
-    return np.where(gram[row] == wanted, row, -1)
+        open_ &= ~seen
+    good = steps.nonzero()[0]
+    return doubtful.take(good), put_back[:, good], steps.take(good)
 
 
 def _inserted(launches: Launches, places: NDArray[np.intp], lost: NDArray[np.uint64]) -> Launches:

@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 _VALUE_BYTES = 4
-_ROWS = 1024
+_ROWS = 128
 """Grams that are hashed at a time: the products of so many stay in the cache."""
 _HIGH = np.uint64(32)
-_LARGEST = np.uint32(0xFFFF_FFFF)
+_LARGEST = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _WHOLE = np.uint32(1)
 _SHAPE_VIEW = View(0.15, 2.0)
 _SHAPE_LAUNCHES = 4096
@@ -192,17 +192,18 @@ def _views(plain: Tally, found: Tally, of: Scheme, xp: Any) -> list[NDArray[np.u
     least = _least_counts(of.views, found.counts, of.least_grams)
     steps = sorted({*least, 1.0}, reverse=True)
     level = np.searchsorted(-np.array(steps), -found.counts)
+    groups = [found.values[level == number] for number in range(len(steps))]
     first = of.families[0]
-    nested = np.minimum.accumulate(minima(found.values, first, xp, level, len(steps)), axis=0)
+    nested = np.minimum.accumulate(minima(groups, first, xp), axis=0)
     if least[0] > 1:
         rows = [nested[steps.index(least[0])]]
     else:
-        rows = [nested[-1] if plain is found else minima(plain.values, first, xp)[0]]
+        rows = [nested[-1] if plain is found else minima([plain.values], first, xp)[0]]
     for family, each in zip(of.families[1:], least[1:], strict=True):
         if each > 1:
             rows.append(nested[steps.index(each)] & ~_WHOLE)
         else:
-            rows.append(minima(found.values, family, xp)[0] | _WHOLE)
+            rows.append(minima([found.values], family, xp)[0] | _WHOLE)
     return [rows[0] & ~_WHOLE, *rows[1:]]
 
 
@@ -216,7 +217,7 @@ def _shape(launches: Launches, of: Scheme, salt: int, xp: Any) -> NDArray[np.uin
         tuple(each[part] for each in of.families[0])
         for part in (slice(_SHAPE_FUNCTIONS), slice(_SHAPE_FUNCTIONS, None))
     )
-    return np.concatenate((minima(kept, first, xp)[0], minima(names, second, xp)[0])) & ~_WHOLE
+    return np.concatenate((minima([kept], first, xp)[0], minima([names], second, xp)[0])) & ~_WHOLE
 
 
 def _least_counts(views: Sequence[View], counts: NDArray[np.int64], least_grams: int) -> list[float]:
@@ -233,25 +234,25 @@ def _least_counts(views: Sequence[View], counts: NDArray[np.int64], least_grams:
 
 
 def minima(
-    values: NDArray[np.uint64],
+    groups: Sequence[NDArray[np.uint64]],
     functions: tuple[NDArray[np.uint64], ...],
     xp: Any = np,  # noqa: ANN401 - a module
-    group: NDArray[np.intp] | None = None,
-    groups: int = 1,
 ) -> NDArray[np.uint32]:
     """Least value of each hash function in each group of values (multiply-shift, Dietzfelbinger 1997).
+
+    The shift keeps order, so it waits until the least is known.
 
     Returns:
         uint32, shape (groups, functions); the largest value for a group without members.
     """
     factors, offsets = (xp.asarray(each) for each in functions)
-    mixed = xp.asarray(scattered(values))
-    least = xp.full((groups, len(factors)), _LARGEST, np.uint32)
-    for start in range(0, len(mixed), _ROWS):
-        rows = slice(start, start + _ROWS)
-        hashed = ((mixed[rows, None] * factors + offsets) >> _HIGH).astype(np.uint32)
-        for number in range(groups):
-            members = hashed if group is None else hashed[xp.asarray(group[rows] == number)]
-            if len(members):
-                least[number] = xp.minimum(least[number], members.min(axis=0))
-    return on_host(least)
+    least = xp.full((len(groups), len(factors)), _LARGEST, np.uint64)
+    products = xp.empty((_ROWS, len(factors)), np.uint64)
+    for row, values in zip(least, groups, strict=True):
+        mixed = xp.asarray(scattered(values))
+        for start in range(0, len(mixed), _ROWS):
+            part = mixed[start : start + _ROWS, None]
+            hashed = xp.multiply(part, factors, out=products[: len(part)])
+            hashed += offsets
+            xp.minimum(row, hashed.min(axis=0), out=row)
+    return on_host((least >> _HIGH).astype(np.uint32))

@@ -8,11 +8,12 @@ Shape and names together therefore recognise a program after autotuning. Neither
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penrose_ray.snippet.grams import MULTIPLIER, Launches, scattered
+from penrose_ray.snippet.grams import MULTIPLIER, Launches, beginnings, scattered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,7 @@ _KEY_SHIFT = np.uint64(48)
 like one kernel.
 """
 _PLACE_BITS = 16
+_PLACES = np.uint32(0xFFFF)
 
 
 def shape(launches: Launches, furthest: int, salt: int) -> tuple[Launches, NDArray[np.uint64]]:
@@ -31,28 +33,36 @@ def shape(launches: Launches, furthest: int, salt: int) -> tuple[Launches, NDArr
         These launches, and the name hashes in use.
     """
     order, changes = _by_name(launches.hashes)
-    names = launches.hashes.take(order.take(np.append(0, np.flatnonzero(changes) + 1)))
+    names = launches.hashes.take(order.take(beginnings(changes)))
     if len(launches.starts) > 1:
         stream = np.repeat(np.arange(len(launches.starts)), np.subtract(launches.ends, launches.starts))
         stream = stream.take(order)
         changes |= stream[1:] != stream[:-1]
     distance = order[1:] - order[:-1]
-    distance[changes | (distance > furthest)] = 0
-    codes = scattered(np.arange(furthest + 1, dtype=np.uint64) * np.uint64(MULTIPLIER) ^ np.uint64(salt))
+    changes |= distance > furthest
+    distance[changes] = 0
+    codes = _codes(furthest, salt)
     result = np.empty_like(launches.hashes)
     result[order[0]] = codes[0]
     result[order[1:]] = codes.take(distance)
     return Launches(result, launches.starts), names
 
 
-def _by_name(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+@lru_cache(maxsize=8)
+def _codes(furthest: int, salt: int) -> NDArray[np.uint64]:
+    """A hash for each distance."""
+    return scattered(np.arange(furthest + 1, dtype=np.uint64) * np.uint64(MULTIPLIER) ^ np.uint64(salt))
+
+
+def _by_name(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.integer], NDArray[np.bool_]]:
     """Rows ordered by name, then place; and for each but the first whether its name differs from the last."""
     if len(hashes) > 1 << _PLACE_BITS:
         keys = (hashes >> _KEY_SHIFT).astype(np.uint16)
         order = np.argsort(keys, kind="stable")
         keys = keys.take(order)
         return order, keys[1:] != keys[:-1]
-    bits = np.uint32(_PLACE_BITS)
-    places = np.arange(len(hashes), dtype=np.uint32)
-    packed = np.sort((hashes >> _KEY_SHIFT).astype(np.uint32) << bits | places)
-    return (packed & np.uint32(0xFFFF)).astype(np.int64), (packed[1:] ^ packed[:-1]) > np.uint32(0xFFFF)
+    packed = (hashes >> _KEY_SHIFT).astype(np.uint32)
+    packed <<= np.uint32(_PLACE_BITS)
+    packed |= np.arange(len(hashes), dtype=np.uint32)
+    packed.sort()
+    return (packed & _PLACES).view(np.int32), (packed[1:] ^ packed[:-1]) > _PLACES
