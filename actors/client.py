@@ -18,6 +18,7 @@ from penrose_ray.seal import Contribution, Sealer, cover
 from penrose_ray.snippet.cutter import Snippet, SnippetCutter
 from penrose_ray.snippet.index import SnippetIndex
 from penrose_ray.snippet.minhash import scheme
+from penrose_ray.telemetry import CLIENT_LAUNCHES, CLIENT_REPORTS, CLIENT_SAMPLES, CLIENT_SNIPPETS
 from penrose_ray.wire import Report, encode
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class Client:
             self._encryptor.fill_pool(1)  # idle: the next report is sealed in microseconds
         self._outbox.flush()
         self._count(launches=len(launches), samples=len(sampled))
+        CLIENT_LAUNCHES.add(len(launches))
+        CLIENT_SAMPLES.add(len(sampled), result="read")
         return len(batch)
 
     def finish(self) -> None:
@@ -151,11 +154,13 @@ class Client:
         local_class = self._class_of(snippet)
         values = self._waiting.take(snippet.process, snippet.device, snippet.first_seq, snippet.last_seq)
         self._count(snippets=1)
+        CLIENT_SNIPPETS.add()
         now_s = self._clock.now_s()
         for counter_set, columns in self._plan.columns.items():
             chosen = values[:, columns]
             measured = chosen[~np.isnan(chosen).any(axis=1)]
             if len(measured):
+                CLIENT_SAMPLES.add(len(measured), result="binned")
                 bins = self._task.counter_sets[counter_set].bin_of(measured)
                 self._seal(self._histograms.add(local_class, counter_set, bins, now_s=now_s))
 
@@ -174,6 +179,7 @@ class Client:
             for contribution, local_class in [*self._covers(), (each.contribution, each.local_class)]:
                 if not self._send(contribution, local_class, each):
                     self._count(without_token=int(contribution.real))
+                    CLIENT_REPORTS.add(step="without-token")
 
     def _order(self, due: list[Due]) -> list[Due]:
         """Which reports go first when tokens run short: at random, weighted by samples.
@@ -210,6 +216,7 @@ class Client:
         if self._on_contribution is not None:
             self._on_contribution(contribution, report)
         self._outbox.put(encode(report))
+        CLIENT_REPORTS.add(step="real" if contribution.real else "cover")
         self._count(reports=int(contribution.real), cover_reports=int(not contribution.real))
         return True
 

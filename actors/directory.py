@@ -27,6 +27,7 @@ from penrose_ray.aggregate.placement import (
 )
 from penrose_ray.aggregate.routing import Table
 from penrose_ray.errors import JournalError, JournalVersionError, PenroseError
+from penrose_ray.telemetry import MOVED_BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,8 +100,13 @@ class DirectoryService:
             ShardGoneError: a move was given up.
         """
         with self._mutex:
-            self._carry_out(self._directory.handle(Wanted(tuple(shards))))
-            table, held = self._directory.state.table, self._held
+            before = self.table().owners
+            try:
+                self._carry_out(self._directory.handle(Wanted(tuple(shards))))
+            finally:
+                table, held = self._directory.state.table, self._held
+                moved = sum(old != new for old, new in zip(before, table.owners, strict=True))
+                MOVED_BUCKETS.add(moved)
         if not held and table.owners != Table.of(shards).owners:
             raise ShardGoneError("Not all buckets could move.", remedy="Try again when all shards work.")
         return table

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penrose_ray.snippet.journal import ClassJournal, SnippetClass
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
+from penrose_ray.telemetry import CLASSES, REPORTS, stage_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +23,13 @@ class Matcher:
 
     def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
         """Class of each (GPU model, scheme, signature); new classes are durable before this returns."""
-        return self._journal.match(
-            [(gpu_model, Signature.from_bytes(scheme, raw)) for gpu_model, scheme, raw in wanted]
-        )
+        with stage_call("matcher"):
+            found = self._journal.match(
+                [(gpu_model, Signature.from_bytes(scheme, raw)) for gpu_model, scheme, raw in wanted]
+            )
+        REPORTS.add(len(found), stage="matcher", outcome="matched")
+        CLASSES.set(len(self._journal))
+        return found
 
     def classes(self) -> list[SnippetClass]:
         """All classes."""

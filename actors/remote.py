@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from penrose_ray.actors.coalesce import Coalescer
 from penrose_ray.actors.directory import DirectoryService, ShardGoneError
-from penrose_ray.actors.gateway import Gateway, Intake, UnavailableError
+from penrose_ray.actors.gateway import Gateway
+from penrose_ray.actors.intake import BacklogError, Intake, UnavailableError
+from penrose_ray.actors.metrics import RaySink
+from penrose_ray.actors.throttle import Throttle
 from penrose_ray.errors import ConfigError, PenroseError, PlacementError
+from penrose_ray.telemetry import WAITING, forward, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -21,13 +26,15 @@ if TYPE_CHECKING:
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
     from penrose_ray.aggregate.routing import Table
-    from penrose_ray.settings import TlsSettings
+    from penrose_ray.settings import ServiceSettings, TlsSettings
     from penrose_ray.snippet.journal import SnippetClass
+    from penrose_ray.telemetry import Snapshot
     from penrose_ray.types import BatchId, ReportId
 
 T = TypeVar("T")
 _PAUSE_S = 0.2
 _CALL_TIMEOUT_S = 60.0
+_PART_TIMEOUT_S = 2.0
 Handle = Any
 """A Ray actor handle; Ray gives it no static type."""
 
@@ -45,7 +52,7 @@ class Hosted:
 
 
 def shell(kind: type) -> type:
-    """`kind` with methods `ready()`, which raises what its constructor raised, and `pid()`.
+    """`kind` with methods `ready()`, which raises what its constructor raised, `pid()` and `metrics()`.
 
     Ray hands on only the text of a constructor's error. A restarted actor's constructor fails as usual.
     """
@@ -54,6 +61,7 @@ def shell(kind: type) -> type:
         def __init__(self, *arguments: object) -> None:
             self._refusal: PenroseError | None = None
             os.umask(0o077)  # journals and releases are their owner's
+            forward(RaySink(_own_name(kind)))
             try:
                 super().__init__(*arguments)
             except (PenroseError, OSError) as error:
@@ -68,8 +76,17 @@ def shell(kind: type) -> type:
         def pid(self) -> int:
             return os.getpid()
 
+        def metrics(self) -> Snapshot:
+            return snapshot()
+
     Shell.__name__ = Shell.__qualname__ = kind.__name__
     return Shell
+
+
+def _own_name(kind: type) -> str:
+    """Name of this actor without the service's prefix; its kind where it has none."""
+    name: str = ray.get_runtime_context().get_actor_name() or ""
+    return name.rpartition(" ")[2] or kind.__name__.lower()
 
 
 def _named(error: PenroseError | OSError) -> PenroseError:
@@ -139,18 +156,23 @@ class DirectoryActor:
 
 
 class RemoteBackend:
-    """Matcher and shards as a gateway sees them."""
+    """Matcher and shards as a gateway sees them; what comes while one of them is busy goes together next."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, most_waiting: int) -> None:
         self._prefix = prefix
+        self._most_waiting = most_waiting
         self._directory = named(prefix, "directory")
         self._matcher = named(prefix, "matcher")
+        self._matches: Coalescer[tuple[str, str, bytes], SnippetClass] = Coalescer(self._match)
         self._table: Table | None = None
         self._shards: dict[str, _RemoteShard] = {}
 
     async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
         """Class of each (GPU model, scheme, signature)."""
-        return await _answer(self._matcher.match.remote(list(wanted)), "matcher")  # type: ignore[no-any-return]
+        return await self._matches.call(wanted)
+
+    async def _match(self, wanted: list[tuple[str, str, bytes]]) -> list[SnippetClass]:
+        return await _answer(self._matcher.match.remote(wanted), "matcher")  # type: ignore[no-any-return]
 
     async def owner_of(self, report_id: ReportId) -> str:
         """Name of the shard that takes this report, as far as is known here."""
@@ -164,10 +186,17 @@ class RemoteBackend:
 
     async def known(self, shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
         """Which report ids a shard has already accepted."""
-        return await self._reach(shard, _answer(self._shard(shard).handle.known.remote(list(ids)), shard))
+        found = await self._reach(shard, self._shard(shard).known.call(ids))
+        return {report_id for report_id, is_known in zip(ids, found, strict=True) if is_known}
 
     async def accept(self, shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
         """Journal and add arrivals."""
+        waiting = self.waiting()
+        if waiting and waiting + len(arrivals) > self._most_waiting:
+            raise BacklogError(
+                f"{waiting} reports wait already, {self._most_waiting} may.",
+                remedy="Send the same bytes again.",
+            )
         return await self._reach(shard, self._shard(shard).accept.call(arrivals))
 
     async def _reach(self, shard: str, answer: Awaitable[T]) -> T:
@@ -181,7 +210,41 @@ class RemoteBackend:
 
     def waiting(self) -> int:
         """Reports that no shard has taken yet."""
-        return sum(len(shard.accept) for shard in self._shards.values())
+        waiting = sum(len(shard.accept) for shard in self._shards.values())
+        WAITING.set(waiting, stage="shard")
+        WAITING.set(len(self._matches), stage="matcher")
+        return waiting
+
+    def load_s(self) -> float:
+        """Seconds of work that wait for the busiest shard."""
+        return max((shard.accept.load_s() for shard in self._shards.values()), default=0.0)
+
+    async def missing(self) -> list[str]:
+        """Names of matcher, directory and shards that do not answer."""
+        return [
+            name for name, found in (await self._ask_all("ready")).items() if isinstance(found, Exception)
+        ]
+
+    async def snapshots(self) -> dict[str, Snapshot | None]:
+        """What each part has counted; None for one that does not answer."""
+        self.waiting()
+        found = await self._ask_all("metrics")
+        return {name: None if isinstance(each, Exception) else each for name, each in found.items()}
+
+    async def _ask_all(self, method: str) -> dict[str, Any]:
+        """The answer of every part, or the error that came instead."""
+        try:
+            table: Table = await asyncio.wait_for(self._directory.table.remote(), _PART_TIMEOUT_S)
+            shards = sorted(set(table.owners))
+        except (RayError, TimeoutError):
+            shards = sorted(self._shards)
+        names = ["directory", "matcher", *shards]
+        answers = await asyncio.gather(*(self._ask(name, method) for name in names), return_exceptions=True)
+        return dict(zip(names, answers, strict=True))
+
+    async def _ask(self, name: str, method: str) -> Any:  # noqa: ANN401 - whatever the method returns
+        handle = named(self._prefix, name)
+        return await asyncio.wait_for(getattr(handle, method).remote(), _PART_TIMEOUT_S)
 
     def _shard(self, name: str) -> _RemoteShard:
         if name not in self._shards:
@@ -193,15 +256,20 @@ class RemoteBackend:
 
 
 class _RemoteShard:
-    """A shard's handle; reports that arrive while it is busy go together."""
+    """A shard's handle with what waits for it."""
 
     def __init__(self, name: str, handle: Handle) -> None:
-        self.handle = handle
         self.accept: Coalescer[Arrival, Answer] = Coalescer(self._accept)
+        self.known: Coalescer[ReportId, bool] = Coalescer(self._known)
+        self._handle = handle
         self._name = name
 
     async def _accept(self, arrivals: list[Arrival]) -> list[Answer]:
-        return await _answer(self.handle.accept.remote(arrivals), self._name)  # type: ignore[no-any-return]
+        return await _answer(self._handle.accept.remote(arrivals), self._name)  # type: ignore[no-any-return]
+
+    async def _known(self, ids: list[ReportId]) -> list[bool]:
+        found: set[ReportId] = await _answer(self._handle.known.remote(ids), self._name)
+        return [report_id in found for report_id in ids]
 
 
 async def _answer(reference: Any, name: str) -> Any:  # noqa: ANN401 - whatever the method returns
@@ -217,10 +285,18 @@ class GatewayActor:
     """The gateway on an actor's event loop."""
 
     def __init__(
-        self, signed_task: bytes, prefix: str, most_reports: int, tls: TlsSettings | None = None
+        self, signed_task: bytes, prefix: str, settings: ServiceSettings, tls: TlsSettings | None = None
     ) -> None:
-        self._backend = RemoteBackend(prefix)
-        self._gateway = Gateway(Intake(signed_task, self._backend, most_reports=most_reports), tls)
+        self._backend = RemoteBackend(prefix, settings.most_waiting)
+        self._elsewhere: Snapshot = {}
+        throttle = Throttle(settings.heavy_load_s, settings.admitted_share, self._backend.load_s)
+        intake = Intake(
+            signed_task,
+            self._backend,
+            most_reports=settings.most_reports_per_request,
+            admits=throttle.admits,
+        )
+        self._gateway = Gateway(intake, tls, parts=self)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, if it does not yet; returns the port."""
@@ -229,6 +305,18 @@ class GatewayActor:
     async def waiting(self) -> int:
         """Reports that no shard has taken yet."""
         return self._backend.waiting()
+
+    async def hear(self, counted: Snapshot) -> None:
+        """Take what the service's own process has counted, for `GET /metrics`."""
+        self._elsewhere = counted
+
+    async def missing(self) -> list[str]:
+        """Names of matcher, directory and shards that do not answer."""
+        return await self._backend.missing()
+
+    async def snapshots(self) -> dict[str, Snapshot | None]:
+        """What each part has counted; None for one that does not answer."""
+        return {**await self._backend.snapshots(), "service": self._elsewhere}
 
     async def stop(self) -> None:
         """Close the port."""

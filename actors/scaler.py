@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from penrose_ray.aggregate.balance import Decision, Sample, Window, decide
+from penrose_ray.telemetry import SCALED, SHARDS
 
 if TYPE_CHECKING:
     from penrose_ray.clock import Clock
@@ -76,6 +77,10 @@ class Scaler:
             window = replace(window, changed_s=now_s)
             self.made.append(Made(now_s, decision))
         self._window = window
+        SHARDS.set(window.shards, state="working")
+        SHARDS.set(window.pending, state="pending")
+        if decision.delta:
+            SCALED.add(abs(decision.delta), direction="up" if decision.delta > 0 else "down")
         if decision.delta > 0:
             self._pool.grow(decision.delta)
         elif decision.delta < 0:

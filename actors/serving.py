@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
@@ -12,23 +13,48 @@ from penrose_ray.errors import PortInUseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from ssl import SSLContext
 
 
-async def listen(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Listen on the running event loop; returns the runner, to be cleaned up, and the port.
+class Place(NamedTuple):
+    """Where to listen; port 0 lets the kernel choose."""
+
+    host: str
+    port: int
+    secured: SSLContext | None = None
+
+
+async def listen(
+    app: web.Application,
+    *places: Place,
+    **options: Any,  # noqa: ANN401 - as aiohttp has them
+) -> tuple[web.AppRunner, int]:
+    """Listen on the running event loop.
+
+    Args:
+        app: what answers.
+        places: the first one's port is returned.
+        options: of aiohttp's request handler.
+
+    Returns:
+        The runner, to be cleaned up, and the port.
 
     Raises:
-        PortInUseError: the address cannot be listened on.
+        PortInUseError: an address cannot be listened on.
     """
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, **options)
     await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise PortInUseError(
-            f"Nothing can listen on {host}:{port}: {error.strerror}.", remedy="Choose another port."
-        ) from error
+    for place in places:
+        try:
+            await web.TCPSite(runner, place.host, place.port, ssl_context=place.secured).start()
+        except OSError as error:
+            await runner.cleanup()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+                raise
+            raise PortInUseError(
+                f"Nothing can listen on {place.host}:{place.port}: {error.strerror}.",
+                remedy="Stop the other process, or set the port to 0 or another one.",
+            ) from error
     return runner, int(runner.addresses[0][1])
 
 
@@ -36,7 +62,7 @@ async def run_until_interrupted(
     app: web.Application, host: str, port: int, say: Callable[[str], object]
 ) -> None:
     """Serve until SIGINT or SIGTERM; running requests are finished."""
-    runner, port = await listen(app, host, port)
+    runner, port = await listen(app, Place(host, port))
     say(f"listening on http://{host}:{port}")
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING
 
 from penrose_ray.aggregate.archive import Archive
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import SystemClock
 from penrose_ray.task import verify
+from penrose_ray.telemetry import BUSY_SECONDS, stage_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +34,6 @@ class Shard:
             archive=Archive(archive) if archive else None,
             disk_mark_bytes=disk_mark_bytes,
         )
-        self._busy_s = 0.0
-        self._lock = threading.Lock()
 
     def known(self, ids: Sequence[ReportId]) -> set[ReportId]:
         """Which report ids have been accepted."""
@@ -44,25 +41,17 @@ class Shard:
 
     def accept(self, arrivals: Sequence[Arrival]) -> list[Answer]:
         """Journal and add arrivals."""
-        started_s = time.thread_time()
-        try:
+        with stage_call("shard"):
             return self._service.accept(arrivals)
-        finally:
-            with self._lock:
-                self._busy_s += time.thread_time() - started_s
 
     def accept_block(self, block: Block) -> BlockAnswer:
         """Journal and add reports that come as columns."""
-        started_s = time.thread_time()
-        try:
+        with stage_call("shard"):
             return self._service.accept_block(block)
-        finally:
-            with self._lock:
-                self._busy_s += time.thread_time() - started_s
 
     def busy_s(self) -> float:
         """CPU seconds spent on reports since this process started."""
-        return self._busy_s
+        return BUSY_SECONDS.value(stage="shard")
 
     def tick(self) -> None:
         """Do what is due from time to time: watch the disk, store sums, delete old rows."""

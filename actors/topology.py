@@ -35,6 +35,7 @@ from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
 from penrose_ray.errors import PenroseError, PlacementError
 from penrose_ray.task import Task, verify
+from penrose_ray.telemetry import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +52,7 @@ DESIGN_SERVER = "penrose_ray.actors.design_server:DesignServer"
 _OBJECT_STORE_BYTES = 128 * 2**20
 _FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
 _CONNECT_TIMEOUT_S = 5.0
+_LOOK_EVERY_S = 60.0
 _SERVICE_ACTORS = 4
 """Design server, matcher, directory and gateway; shards and clients come on top."""
 
@@ -90,6 +92,7 @@ class Topology:
     def __init__(self, settings: Settings, draft: TomlFile) -> None:
         self._settings = settings
         self._others = set(family(os.getpid()))
+        self._look_s = float("-inf")
         try:
             _start_ray(settings)
             self._build(settings, draft)
@@ -132,7 +135,7 @@ class Topology:
         ).remote(
             self.signed_task,
             prefix,
-            settings.service.most_reports_per_request,
+            settings.service,
             settings.transport.tls and settings.transport.tls.absolute(),
         )
         self.pool.join(self.directory, self.gateway)
@@ -180,10 +183,19 @@ class Topology:
         """
         try:
             ask(self.gateway.start.remote(*self._listen_at))
+            self._watch()
             self.pool.tick()
             return self.scaler.tick()
         except (ShardGoneError, ray.exceptions.RayActorError) as error:
             return Decision(0, f"not now: {error}")
+
+    def _watch(self) -> None:
+        """Let the gateway serve what this process has counted; every minute look for batches that wait."""
+        now_s = time.monotonic()
+        if now_s >= self._look_s:
+            self._releaser.watch()
+            self._look_s = now_s + _LOOK_EVERY_S
+        self.gateway.hear.remote(snapshot())
 
     def status(self) -> dict[str, object]:
         """Figures of the service, ready for JSON."""

@@ -50,6 +50,12 @@ class ServiceSettings(Section):
     """Journals of the matcher, the shards and the ledger."""
     most_reports_per_request: int = Field(default=1000, ge=1)
     """A request with more is refused."""
+    most_waiting: int = Field(default=50_000, ge=1)
+    """Reports that may wait at the gateway for the shards; more are asked to come back later."""
+    heavy_load_s: float = Field(default=5.0, gt=0)
+    """With more seconds of work waiting for a shard, only `admitted_share` of the requests is taken."""
+    admitted_share: float = Field(default=0.8, gt=0, le=1)
+    """Share of the requests that is taken under heavy load; the others are asked to come back later."""
     disk_mark_bytes: int = Field(default=256 * 2**20, ge=0)
     """With less free on the journals' disk, new reports are asked to come back later."""
     archive: str = ""

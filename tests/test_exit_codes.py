@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 import penrose_ray
-from penrose_ray.actors import gateway
+from penrose_ray.actors import gateway, intake
+from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.errors import PenroseError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "exit-codes.md").read_text()
@@ -42,9 +43,9 @@ def test_codes_of_one_name_share_an_exit_code_and_others_do_not() -> None:
 
 
 def test_every_refusal_over_http_has_a_section() -> None:
-    source = Path(gateway.__file__).read_text()
-    codes = set(re.findall(r'_(?:Refused|problem)\((?:\d+, )?"([a-z-]+)"', source))
-    codes |= {each.value for each in gateway.Outcome if not each.acknowledged}
+    source = "".join(Path(str(module.__file__)).read_text() for module in (gateway, intake))
+    codes = set(re.findall(r'(?:Refused|problem)\((?:\d+, )?"([a-z-]+)"', source))
+    codes |= {each.value for each in Outcome if not each.acknowledged}
     assert {"wrong-task", "too-large", "too-late"} <= codes
     for code in codes:
         assert "Remedy: " in SECTIONS.get(code, ""), code

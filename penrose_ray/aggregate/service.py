@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -31,9 +32,10 @@ from penrose_ray.aggregate.sub_sums import split
 from penrose_ray.aggregate.thinning import keep_share
 from penrose_ray.aggregate.upkeep import Upkeep
 from penrose_ray.errors import JournalError
+from penrose_ray.telemetry import COMMIT_REPORTS, COMMIT_SECONDS, JOURNAL_ERRORS, REPORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penrose_ray.aggregate.archive import Archive
@@ -142,7 +144,7 @@ class ShardService:
         with self._core.mutex:
             self._core.refresh()
             answer = self._blocks.take(block)
-            self._outcomes.update({outcome.value: count for outcome, count in answer.counts().items()})
+            self._note({outcome.value: count for outcome, count in answer.counts().items()})
         self.upkeep.after(len(block))
         return answer
 
@@ -160,7 +162,12 @@ class ShardService:
         for number, call in calls.items():
             call.done, call.error = True, error
             call.answers = list(replies.get(number, ()))
-            self._outcomes.update(answer.outcome.value for answer in call.answers)
+            self._note(Counter(answer.outcome.value for answer in call.answers))
+
+    def _note(self, outcomes: Mapping[str, int]) -> None:
+        self._outcomes.update(outcomes)
+        for outcome, reports in outcomes.items():
+            REPORTS.add(reports, stage="shard", outcome=outcome)
 
     def _run(self, *events: Event) -> dict[int, tuple[Answer, ...]]:
         """Carry instructions out until none is left; the replies by request."""
@@ -175,6 +182,7 @@ class ShardService:
             try:
                 answer = self._carry_out(instruction)
             except JournalError as error:
+                JOURNAL_ERRORS.add()
                 failure, answer = error, Failed(error.message)
             if answer:
                 instructions.extend(self._core.shard.handle(answer))
@@ -190,7 +198,10 @@ class ShardService:
                 faults = self._core.sums.check(rows)
                 return Checked({report_id: fault.message for report_id, fault in faults.items()})
             case Record(rows):
+                started_s = time.perf_counter()
                 self._core.journal.record(rows)
+                COMMIT_SECONDS.observe(time.perf_counter() - started_s)
+                COMMIT_REPORTS.observe(len(rows))
                 return Recorded()
             case Add(rows):
                 try:

@@ -65,10 +65,10 @@ def shed(
     return {key: level for key, level in levels.items() if level > halvings.get(key, 0)}
 
 
-def admitted_share(load: float) -> float:
+def admitted_share(load: float, *, heavy: float = HEAVY_LOAD, throttled: float = THROTTLED_SHARE) -> float:
     """Share of requests that the gateway takes under a load (work waiting over work a second can take).
 
     Over 5 it is 80 %, the published rule; the others are answered "try again later". A client that does is
     judged like any other, so this slows reports down and drops none.
     """
-    return THROTTLED_SHARE if load > HEAVY_LOAD else 1.0
+    return throttled if load > heavy else 1.0

@@ -11,6 +11,15 @@ from penrose_ray.aggregate.events import Pressed
 from penrose_ray.aggregate.score import KEPT_DAYS, Tier
 from penrose_ray.aggregate.thinning import keep_share
 from penrose_ray.errors import JournalError
+from penrose_ray.telemetry import (
+    ARCHIVED_BATCHES,
+    BUCKETS,
+    DISK_FREE_BYTES,
+    DISK_MARK_BYTES,
+    PURGED_BATCHES,
+    SUMS,
+    THINNED_SUMS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +68,7 @@ class Upkeep:
         with self._core.mutex:
             now_s = self._core.clock.now_s()
             free_bytes = self.free_bytes()
+            self._gauge(free_bytes)
             short = free_bytes < self._disk_mark_bytes
             self.press(
                 f"the disk has {free_bytes} bytes left, {self._disk_mark_bytes} are kept" if short else ""
@@ -67,6 +77,14 @@ class Upkeep:
                 self.checkpoint()
             if now_s - self._purge_s >= _HOUR_S:
                 self.purge()
+
+    def _gauge(self, free_bytes: int) -> None:
+        core = self._core
+        DISK_FREE_BYTES.set(free_bytes)
+        DISK_MARK_BYTES.set(self._disk_mark_bytes)
+        SUMS.set(len(core.shard.weights))
+        BUCKETS.set(len(core.owned()))
+        THINNED_SUMS.set(sum(1 for key in core.halvings if key.batch not in core.shard.closed))
 
     def checkpoint(self) -> None:
         """Store the sums, so that opening the journal need not add up what they hold.
@@ -110,6 +128,7 @@ class Upkeep:
                 self._expire(batch)
             if due or expired:
                 core.journal.shrink()
+            PURGED_BATCHES.add(len(due))
             self._purge_s = now_s
             return len(due) + len(expired)
 
@@ -176,6 +195,7 @@ class Upkeep:
             )
         with core.journal.change() as change:
             change.archive(batch, file, core.clock.now_s())
+        ARCHIVED_BATCHES.add()
         core.forget_batch(batch)
 
     def archived(self, batch: BatchId) -> list[PartialSum]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penrose_ray.errors import RefusedReportError, SpoolError, TransportError
+from penrose_ray.telemetry import CLIENT_REPORTS
 from penrose_ray.transport.queue import MemoryQueue
 from penrose_ray.transport.uploader import BusyError, StuckError
 
@@ -143,6 +144,7 @@ class Outbox:
             else:
                 del self._stuck[mark]
                 self.counts.refused += 1
+                CLIENT_REPORTS.add(step="refused")
         self._pause(error)
 
     def _delivered(self, record: bytes) -> bool:
@@ -155,6 +157,7 @@ class Outbox:
             self._uploader.send(record)
         except RefusedReportError as error:
             self.counts.refused += 1
+            CLIENT_REPORTS.add(step="refused")
             self.last_error = error
         except StuckError:
             raise
@@ -163,6 +166,7 @@ class Outbox:
             return False
         else:
             self.counts.sent += 1
+            CLIENT_REPORTS.add(step="sent")
         return True
 
     def _gap_s(self) -> float:
@@ -176,4 +180,5 @@ class Outbox:
             self._not_before_s = self._clock.now_s() + pause_s
         self._pause_limit_s = min(2 * self._pause_limit_s, self._backoff.longest_s)
         self.counts.retries += 1
+        CLIENT_REPORTS.add(step="retried")
         self.last_error = error

@@ -15,7 +15,7 @@ from release.conftest import Parts
 
 from penrose_ray.actors.design_server import SharedDecryptor
 from penrose_ray.actors.gatekeeper import Gatekeeper, application
-from penrose_ray.actors.serving import listen
+from penrose_ray.actors.serving import Place, listen
 from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.dealer import deal
 from penrose_ray.crypto.key_share import write_share
@@ -243,7 +243,7 @@ def test_it_answers_over_http(setting: Setting) -> None:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     runner, port = asyncio.run_coroutine_threadsafe(
-        listen(application(setting.keeper), "127.0.0.1", 0), loop
+        listen(application(setting.keeper), Place("127.0.0.1", 0)), loop
     ).result()
     try:
         status, answer = post(port, setting.desk.request(BATCH))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
-from penrose_ray.actors.gateway import Gateway, Intake, UnavailableError
+from penrose_ray.actors.gateway import Gateway
+from penrose_ray.actors.intake import Intake, UnavailableError
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import SystemClock

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from penrose_ray.actors.gateway import Intake, application
+from penrose_ray.actors.gateway import application
+from penrose_ray.actors.intake import Intake
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.service import ShardService

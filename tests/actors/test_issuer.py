@@ -17,7 +17,7 @@ from penrose_ray.actors.client import Client
 from penrose_ray.actors.issuer import application
 from penrose_ray.actors.open_histograms import Due, LocalClass
 from penrose_ray.actors.purse import Purse
-from penrose_ray.actors.serving import listen
+from penrose_ray.actors.serving import Place, listen
 from penrose_ray.capture.replay import ReplaySource
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import ConfigError, QuotaError, TransportError
@@ -56,7 +56,7 @@ def running(tmp_path: Path, make_task: Callable[..., Task]) -> Iterator[Running]
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    started = listen(application(issuer), "127.0.0.1", 0)
+    started = listen(application(issuer), Place("127.0.0.1", 0))
     runner, port = asyncio.run_coroutine_threadsafe(started, loop).result()
     yield Running(f"http://127.0.0.1:{port}", issuer, clock, task)
     asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()

@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import pytest
 import ray
 from e2e import fleet
 from e2e.service_config import settings_in
+from prometheus_client.parser import text_string_to_metric_families
 
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build, requested_cpus
@@ -92,6 +94,7 @@ def test_decrypted_sums_equal_plain_sums_over_http_with_a_shard_killed(
         each.encode() for each in handovers
     ]
     _assert_equal(service, truth, tmp_path / "release.parquet")
+    _assert_one_page_tells_what_every_part_has_counted(service)
 
 
 def _assert_equal(service: Topology, truth: fleet.Truth, path: Path) -> None:
@@ -123,6 +126,35 @@ def test_ray_has_exactly_the_cpus_that_the_graph_asks_for(service: Topology) -> 
     assert ray.cluster_resources()["CPU"] == 6
     assert ray.cluster_resources()["shard"] == 2
     assert service.task.demo
+
+
+def get(service: Topology, path: str) -> tuple[int, str]:
+    with urllib.request.urlopen(f"{service.url}{path}") as answer:  # noqa: S310 - the service's own
+        return answer.status, answer.read().decode()
+
+
+def _assert_one_page_tells_what_every_part_has_counted(service: Topology) -> None:
+    service.tend()
+    status, text = get(service, "/metrics")
+    assert status == 200
+    found = {
+        (sample.name, sample.labels["actor"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    for actor in ("gateway", "matcher", "directory", "shard-0", "shard-1", "service"):
+        assert found["penrose_up", actor] == 1, actor
+    assert found["penrose_classes", "matcher"] == 2
+    assert found["penrose_buckets", "shard-0"] + found["penrose_buckets", "shard-1"] == 256
+    assert found["penrose_disk_free_bytes", "shard-1"] > found["penrose_disk_mark_bytes", "shard-1"] > 0
+    assert found["penrose_commit_reports_count", "shard-1"] > 0
+    assert found["penrose_busy_seconds_total", "shard-1"] > 0
+    assert found["penrose_releases_total", "service"] >= 1
+    assert not [name for name, _ in found if name.startswith("penrose_client")]
+
+
+def test_the_service_is_ready(service: Topology) -> None:
+    assert get(service, "/ready") == (200, '{"ready": true}')
 
 
 def test_the_task_can_be_fetched(service: Topology) -> None:

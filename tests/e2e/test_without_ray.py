@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from e2e import fleet
 
-from penrose_ray.actors.gateway import Intake
+from penrose_ray.actors.intake import Intake
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.errors import TransportError

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penrose_ray.actors.gateway import Gateway, Intake
+from penrose_ray.actors.gateway import Gateway
+from penrose_ray.actors.intake import Intake
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import SystemClock
