@@ -56,6 +56,10 @@ class ServiceSettings(Section):
     """With more seconds of work waiting for a shard, only `admitted_share` of the requests is taken."""
     admitted_share: float = Field(default=0.8, gt=0, le=1)
     """Share of the requests that is taken under heavy load; the others are asked to come back later."""
+    most_reports_per_s: float = Field(default=0.0, ge=0)
+    """Above it, reports of frequent classes are dropped at a rate published with their sums; 0 drops none."""
+    least_reports_per_s: float = Field(default=1.0, gt=0)
+    """No class is brought below this rate."""
     disk_mark_bytes: int = Field(default=256 * 2**20, ge=0)
     """With less free on the journals' disk, new reports are asked to come back later."""
     archive: str = ""
