@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
+    from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum, SumKey
     from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.aggregate.moving import Placement, Snapshot
     from penrose_ray.aggregate.service import BatchCount, Counts
@@ -92,6 +92,10 @@ class Shard:
     def counts(self) -> Counts:
         """Figures for status and progress."""
         return self._service.counts()
+
+    def weights(self) -> dict[SumKey, int]:
+        """Reports of each sum that is here."""
+        return self._service.weights()
 
     def close(self) -> None:
         """Close the journal."""

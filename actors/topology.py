@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +18,7 @@ import ray.exceptions
 
 from penrose_ray.actors.directory import ShardGoneError
 from penrose_ray.actors.live import LiveClient
+from penrose_ray.actors.live_page import Look, ShardState
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.actors.processes import adopt_orphans, end_ray, family
 from penrose_ray.actors.releaser import Releaser
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.actors.client import ClientCounts
     from penrose_ray.actors.design_server import OpenedFile
+    from penrose_ray.aggregate.arrival import SumKey
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import ClientSettings, Settings, TomlFile
     from penrose_ray.types import BatchId
@@ -227,6 +230,30 @@ class Topology:
                 for each in self.scaler.made
             ],
         }
+
+    def look(self) -> Look | None:
+        """What the live page shows; None while a part of the service does not answer."""
+        try:
+            table = ask(self.directory.table.remote())
+            working = dict(self.pool.working)
+            parts = ask([each.weights.remote() for each in working.values()])
+            load = self.pool.load()
+        except (PenroseError, ray.exceptions.RayActorError):
+            return None
+        weights: Counter[SumKey] = Counter()
+        for part in parts:
+            weights.update(part)
+        shards = [
+            ShardState(
+                shard=name,
+                buckets=len(table.buckets_of(name)),
+                reports=sum(part.values()),
+                sums=len(part),
+                busy_s=load.busy_s.get(name, 0.0),
+            )
+            for name, part in zip(working, parts, strict=True)
+        ]
+        return Look(weights, load.waiting, tuple(shards))
 
     @staticmethod
     def _client_state(client: Handle) -> dict[str, object]:

@@ -46,6 +46,8 @@ class ServiceSettings(Section):
     """Shards under load, which the scaler adds; 0 means no more than `shards`."""
     scale_every_s: float = Field(default=5.0, gt=0)
     """Pause between two decisions of the scaler."""
+    page_port: int = Field(default=0, ge=0, le=65535)
+    """Port of the live page on this machine; 0 lets the kernel choose a free one."""
     state_dir: Path
     """Journals of the matcher, the shards and the ledger."""
     most_reports_per_request: int = Field(default=1000, ge=1)

@@ -277,6 +277,11 @@ class ShardService:
                 sum(weights.values()), len(weights), len(batches - closed), len(closed), dict(self._outcomes)
             )
 
+    def weights(self) -> dict[SumKey, int]:
+        """Reports of each sum, as they stand."""
+        with self._core.mutex:
+            return dict(self._core.shard.weights)
+
     def close(self) -> None:
         """Store the sums and close the journal, once; the service is of no use afterwards.
 

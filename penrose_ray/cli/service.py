@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 
 import typer
 
+from penrose_ray.actors.live_page import LivePage, LiveState
 from penrose_ray.cli.control import ControlServer, is_running, request
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.precheck import precheck
+from penrose_ray.clock import SystemClock
 from penrose_ray.errors import TorError, TransportError
 from penrose_ray.settings import Settings, load_settings
 from penrose_ray.transport.tor.service import OnionService
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _DOWN_S = 60.0
 _POLL_S = 0.1
+_LOOK_PAUSES = 49.0
+"""Pause after a look, in times of what it took."""
 ConfigArgument = Annotated[Path, typer.Argument(help="The service's configuration.")]
 _SHARD_COLUMNS = ("shard", "buckets", "reports", "sums", "busy_s")
 
@@ -57,8 +61,11 @@ def up(
             _publish(onion, topology)
         topology.start_clients()
         running.topology = topology
-        say(f"task {topology.task.task_id.hex()}\nreports are taken at {topology.url}")
-        _serve(topology, settings, running.ending, onion)
+        live = LiveState(topology.task, SystemClock())
+        shown = stack.enter_context(LivePage(live, topology.task, settings.service.page_port))
+        say(f"task {topology.task.task_id.hex()}\nthe live page is at {shown.url}")
+        say(f"reports are taken at {topology.url}")
+        _serve(topology, settings, running.ending, onion, live)
         running.topology = None
         say("draining")
         topology.stop_clients()
@@ -95,6 +102,24 @@ class _Running:
         return self.topology
 
 
+class _Looks:
+    """Feeds the live page; slow looks are taken less often and cost a fiftieth of the time at most."""
+
+    def __init__(self, live: LiveState) -> None:
+        self._live = live
+        self._not_before_s = 0.0
+
+    def take(self, topology: Topology) -> None:
+        """Look at the service, if it is time."""
+        started_s = time.monotonic()
+        if started_s < self._not_before_s:
+            return
+        if look := topology.look():
+            self._live.note(look)
+        now_s = time.monotonic()
+        self._not_before_s = now_s + _LOOK_PAUSES * (now_s - started_s)
+
+
 def _publish(onion: OnionService, topology: Topology) -> None:
     say("publishing onion services")
     onion.start(urlsplit(topology.url).port or 0)
@@ -103,10 +128,17 @@ def _publish(onion: OnionService, topology: Topology) -> None:
 
 
 def _serve(
-    topology: Topology, settings: Settings, ending: threading.Event, onion: OnionService | None
+    topology: Topology,
+    settings: Settings,
+    ending: threading.Event,
+    onion: OnionService | None,
+    live: LiveState,
 ) -> None:
+    looks = _Looks(live)
+    looks.take(topology)
     while not ending.wait(settings.service.scale_every_s):
         decision = topology.tend()
+        looks.take(topology)
         if decision.delta:
             say(f"{decision.delta:+d} shards: {decision.reason}")
         if onion and onion.process.pid is None:
