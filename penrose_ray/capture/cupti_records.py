@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +72,17 @@ def fields_of_objects(activities: Sequence[Any]) -> tuple[Fields, list[str]]:
         for name in _FIELDS
     }
     return fields, [str(each.name or "") for each in activities]
+
+
+def device_identity(device: Any) -> str:  # noqa: ANN401 - cupti-python's record
+    """A device's UUID as NVIDIA's tools write it, the instance's where the GPU is divided (MIG)."""
+    whole = f"GPU-{uuid.UUID(bytes=bytes(device.uuid.bytes))}"
+    if not getattr(device, "is_mig_enabled", 0):
+        return whole
+    instance = bytes(device.mig_uuid.bytes)
+    if any(instance):
+        return f"MIG-{uuid.UUID(bytes=instance)}"
+    return f"{whole}/{device.gpu_instance_id}/{device.compute_instance_id}"
 
 
 def kernel_batch(

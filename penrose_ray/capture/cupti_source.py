@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from penrose_ray.capture.cupti_records import fields_of_objects, kernel_batch
+from penrose_ray.capture.cupti_records import device_identity, fields_of_objects, kernel_batch
 from penrose_ray.capture.events import Capabilities, EventBatch
+from penrose_ray.capture.launch_order import COMPLETION_SPREAD, LaunchOrder
 from penrose_ray.capture.pm_windows import Windows, values_of_kernels
-from penrose_ray.capture.processor import EventProcessor
 from penrose_ray.capture.queued import DEFAULT_CAPACITY, QueuedSource
 from penrose_ray.errors import SourceError
 from penrose_ray.histogram import Counter
@@ -129,14 +129,14 @@ class CuptiSource(QueuedSource):
         *,
         sampler: WindowSampler | None = None,
         capacity: int = DEFAULT_CAPACITY,
-        hold: int = 4096,
+        hold: int = COMPLETION_SPREAD,
     ) -> None:
         metrics = sampler.metrics if sampler else ()
         base = (Counter("duration", "ns", "cupti", "nvidia"), Counter("queue_delay", "ns", "cupti", "nvidia"))
         super().__init__((*base, *metrics), capacity=capacity)
         self._sampler = sampler
         self._windows = Windows.empty(len(metrics))
-        self._order = EventProcessor(hold=hold)
+        self._order = LaunchOrder(self.queue, self.tally, hold=hold, finish=self._with_windows)
         self._models: dict[int, tuple[str, str]] = {}
         self._cupti: Any = None
 
@@ -176,7 +176,7 @@ class CuptiSource(QueuedSource):
         self._cupti.activity_flush_all(1)
         self._cupti.activity_disable(self._cupti.ActivityKind.CONCURRENT_KERNEL)
         self._pull(0)
-        self._hand_on(self._order.take(last=True))
+        self._order.hand_on(last=True)
         if self._sampler:
             self._sampler.stop()
 
@@ -185,7 +185,7 @@ class CuptiSource(QueuedSource):
         kernels = [each for each in activities if hasattr(each, "grid_x")]
         for each in activities:
             if hasattr(each, "uuid") and hasattr(each, "name"):
-                self._models[int(each.id)] = (str(each.name), str(each.uuid))
+                self._models[int(each.id)] = (str(each.name), device_identity(each))
         if kernels:
             fields, names = fields_of_objects(kernels)
             self._order.feed(
@@ -208,16 +208,21 @@ class CuptiSource(QueuedSource):
         lost = self._dropped()
         if lost:
             self.tally.warn("CUPTI's buffers were full: launches are lost.")
-            self.queue.skip(lost)
+            self._order.lose(lost)
         if self._sampler:
-            fresh = list(self._sampler.windows())
-            if fresh:
-                start, end, values = zip(*fresh, strict=True)
-                later = Windows(
-                    np.array(start, dtype=np.int64), np.array(end, dtype=np.int64), np.array(values)
-                )
-                self._windows = self._windows.joined(later, most=_MOST_WINDOWS)
-        self._hand_on(self._order.take())
+            self._take_windows(self._sampler)
+        self._order.hand_on()
+
+    def _take_windows(self, sampler: WindowSampler) -> None:
+        try:
+            fresh = list(sampler.windows())
+        except MemoryError:
+            self.tally.warn("The GPU's sampling buffer was full: some kernels have no counters.")
+            return
+        if fresh:
+            start, end, values = zip(*fresh, strict=True)
+            later = Windows(np.array(start, dtype=np.int64), np.array(end, dtype=np.int64), np.array(values))
+            self._windows = self._windows.joined(later, most=_MOST_WINDOWS)
 
     def _dropped(self) -> int:
         count = np.zeros(1, dtype=np.uint64)
@@ -225,15 +230,12 @@ class CuptiSource(QueuedSource):
             self._cupti.activity_get_num_dropped_records(0, 0, count.ctypes.data)
         return int(count[0])
 
-    def _hand_on(self, batch: EventBatch | None) -> None:
-        if batch is None:
-            return
-        self.tally.duplicates = self._order.digested.duplicates
-        if len(self._windows.start_ns):
-            counters = batch.counters.copy()
-            counters[:, 2:] = values_of_kernels(self._windows, batch.start_ns, batch.end_ns)
-            batch = batch.replace(counters=counters)
-        self.queue.push(batch)
+    def _with_windows(self, batch: EventBatch) -> EventBatch:
+        if not len(self._windows.start_ns):
+            return batch
+        counters = batch.counters.copy()
+        counters[:, 2:] = values_of_kernels(self._windows, batch.start_ns, batch.end_ns)
+        return batch.replace(counters=counters)
 
 
 def counters_for_admins_only(parameters: Path = _PARAMETERS) -> bool:

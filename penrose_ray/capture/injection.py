@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penrose_ray.capture.compiled import shared_library
+from penrose_ray.capture.launch_order import COMPLETION_SPREAD
 from penrose_ray.capture.ring import private_directory
 from penrose_ray.capture.ring_source import RingSource
 from penrose_ray.errors import SourceError
@@ -31,8 +32,8 @@ def cuda_environment(directory: Path, base: Mapping[str, str] | None = None) -> 
 
 
 def cuda_ring_source(directory: Path) -> RingSource:
-    """The reader of those rings. Records of parallel streams come as they complete: use an EventProcessor."""
-    return RingSource(directory, vendor="nvidia", source="cupti")
+    """The reader of those rings; records, which are written as kernels complete, come in launch order."""
+    return RingSource(directory, vendor="nvidia", source="cupti", hold=COMPLETION_SPREAD)
 
 
 def header_flags() -> list[str]:

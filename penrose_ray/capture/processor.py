@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from penrose_ray.capture.guard import BusyThinner
 
-_IDENTITY = ("process", "device", "correlation", "graph_node", "name_id", "start_ns", "end_ns")
-"""Two records that agree in all of these are one launch; without a correlation nothing is filtered."""
+_IDENTITY = ("process", "device", "correlation", "graph_node", "name_id")
+"""Two records that agree in these and in their times are one launch, if they have a correlation at all."""
 _ORDER = ("start_ns", "correlation", "process")
 """Sort keys, the most significant last."""
 
@@ -52,10 +52,13 @@ def array_namespace(array: Any) -> Any:  # noqa: ANN401 - numpy or cupy, by what
 
 
 def launch_sorted(batch: EventBatch) -> EventBatch:
-    """Rows by process, then correlation, then start; nothing is copied when they are so already."""
+    """Rows by process, then correlation, then start; nothing is copied when they are so already.
+
+    Where a start is unknown (0), rows of one correlation keep their order.
+    """
     xp = array_namespace(batch.seq)
     order = None
-    for name in _ORDER:
+    for name in _ORDER[1:] if bool((batch.start_ns == 0).any()) else _ORDER:
         key = getattr(batch, name) if order is None else getattr(batch, name)[order]
         if len(key) and bool((key[1:] < key[:-1]).any()):
             by_key = xp.argsort(key, kind="stable")
@@ -64,11 +67,18 @@ def launch_sorted(batch: EventBatch) -> EventBatch:
 
 
 def repeated(batch: EventBatch) -> NDArray[np.bool_]:
-    """Mask of rows of a sorted batch that say the same as the row before."""
+    """Mask of rows of a sorted batch that say the same as the row before.
+
+    Where times are unknown, the correlation decides alone; but nodes of a CUDA graph run again under one
+    correlation, so without times they are never the same.
+    """
     xp = array_namespace(batch.seq)
     same: NDArray[np.bool_] = xp.zeros(len(batch), dtype=bool)
     if len(batch) > 1:
-        same[1:] = batch.correlation[1:] != 0
+        start, end = batch.start_ns, batch.end_ns
+        unknown = (start[1:] == 0) | (start[:-1] == 0)
+        alike = (start[1:] == start[:-1]) & (end[1:] == end[:-1])
+        same[1:] = xp.where(unknown, batch.graph_node[1:] == 0, alike) & (batch.correlation[1:] != 0)
         for name in _IDENTITY:
             column = getattr(batch, name)
             same[1:] &= column[1:] == column[:-1]
@@ -104,6 +114,8 @@ class EventProcessor:
         self._filling: list[EventBatch] = []
         self._rows = 0
         self._gap = False
+        self._gap_ahead = False
+        """Rows before a gap were left out with nothing behind them: the next row given out has it."""
         self._held: EventBatch | None = None
         self._last: EventBatch | None = None
         self._lock = threading.Lock()
@@ -141,6 +153,7 @@ class EventProcessor:
     def _digest(self, batch: EventBatch) -> EventBatch:
         if not len(batch):
             return batch
+        ahead, self._gap_ahead = self._gap_ahead, False
         batch = self._in_time(batch)
         joined = batch if self._last is None or not len(batch) else EventBatch.concat([self._last, batch])
         drop = repeated(joined)[len(joined) - len(batch) :]
@@ -149,19 +162,21 @@ class EventProcessor:
         self.digested.other_kinds += int((other & ~drop).sum())
         drop |= other
         if bool(drop.any()):
-            batch = _without(batch, drop)
+            batch = self._without(batch, drop)
         if self._thinner is not None and len(batch):
             batch = self._thinned(batch, self._thinner)
-        if len(batch):
-            self._last = batch.take(slice(len(batch) - 1, None))
-            self.digested.launches += len(batch)
-        return batch
+        if not len(batch):
+            self._gap_ahead |= ahead
+            return batch
+        self._last = batch.take(slice(len(batch) - 1, None))
+        self.digested.launches += len(batch)
+        return _with_gap(batch) if ahead else batch
 
     def _thinned(self, batch: EventBatch, thinner: BusyThinner) -> EventBatch:
         fine = (batch.kind != int(KernelKind.KERNEL)) & (batch.kind != int(KernelKind.GRAPH_LAUNCH))
         kept, weight = thinner.thin(fine, batch.weight, self._utilisation())
         self.digested.thinned += int((~kept).sum())
-        return _without(batch.replace(weight=weight), ~kept)
+        return self._without(batch.replace(weight=weight), ~kept)
 
     def _in_time(self, batch: EventBatch) -> EventBatch:
         """Leave out what belongs before a launch that was given out already."""
@@ -173,7 +188,20 @@ class EventProcessor:
         if not count:
             return batch
         self.digested.late += count
-        return _without(batch, before, gap=True)
+        return self._without(batch, before, gap=True)
+
+    def _without(self, batch: EventBatch, drop: NDArray[np.bool_], *, gap: bool = False) -> EventBatch:
+        """The other rows; a dropped row's gap (or every dropped row, with `gap`) marks the row behind it."""
+        lost = (batch.gap | gap) & drop
+        batch = batch.replace(gap=batch.gap & ~drop)
+        keep = ~drop
+        if bool(lost.any()):
+            xp = array_namespace(batch.seq)
+            places = xp.flatnonzero(keep)
+            behind = xp.searchsorted(places, xp.flatnonzero(lost))
+            self._gap_ahead |= bool((behind == len(places)).any())
+            batch.gap[places[behind[behind < len(places)]]] = True
+        return batch.take(keep)
 
 
 def _of_other_kind(batch: EventBatch, kinds: tuple[KernelKind, ...]) -> NDArray[np.bool_]:
@@ -181,20 +209,6 @@ def _of_other_kind(batch: EventBatch, kinds: tuple[KernelKind, ...]) -> NDArray[
     for kind in kinds[1:]:
         wanted |= batch.kind == int(kind)
     return np.logical_not(wanted)
-
-
-def _without(batch: EventBatch, drop: NDArray[np.bool_], *, gap: bool = False) -> EventBatch:
-    """The other rows; a dropped row's gap (or every dropped row, with `gap`) marks the row behind it."""
-    keep = ~drop
-    carried = batch.gap | drop if gap else batch.gap
-    gaps = carried & keep
-    lost = carried & drop
-    if bool(lost.any()):
-        xp = array_namespace(batch.seq)
-        behind = xp.searchsorted(xp.flatnonzero(keep), xp.flatnonzero(lost))
-        places = xp.flatnonzero(keep)[behind[behind < int(keep.sum())]]
-        gaps[places] = True
-    return batch.replace(gap=gaps).take(keep)
 
 
 def _with_gap(batch: EventBatch) -> EventBatch:

@@ -12,6 +12,7 @@ import numpy as np
 
 from penrose_ray.capture import ring
 from penrose_ray.capture.events import Capabilities, EventBatch
+from penrose_ray.capture.launch_order import LaunchOrder
 from penrose_ray.capture.opencl_device import opencl_counters
 from penrose_ray.capture.queued import DEFAULT_CAPACITY, QueuedSource
 from penrose_ray.errors import SourceError
@@ -34,6 +35,8 @@ class _Process:
 
     file: ring.RingFile
     number: int
+    order: LaunchOrder | None
+    """Brings the records into launch order; None where they are written so."""
     kernels: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     devices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     held: NDArray[Any] = field(default_factory=lambda: np.empty(0, dtype=ring.RECORD))
@@ -54,16 +57,26 @@ class RingSource(QueuedSource):
         vendor: vendor of the counters.
         source: what writes the rings, `opencl` or `cupti`.
         capacity: launches that may wait for `poll`.
+        hold: records are written as kernels complete: so many of each process wait for those of earlier
+            launches, and the n-th to complete is measured when n was armed. None where they are written in
+            launch order.
     """
 
     def __init__(
-        self, directory: Path, *, vendor: str, source: str = "opencl", capacity: int = DEFAULT_CAPACITY
+        self,
+        directory: Path,
+        *,
+        vendor: str,
+        source: str = "opencl",
+        capacity: int = DEFAULT_CAPACITY,
+        hold: int | None = None,
     ) -> None:
         duration, delay, rate = opencl_counters(vendor)
         counters = tuple(type(each)(each.name, each.unit, source, vendor) for each in (duration, delay, rate))
         super().__init__(counters, capacity=capacity, gauges=True)
         self._directory = directory
         self._capacity = capacity
+        self._hold = hold
         self._processes: dict[Path, _Process] = {}
         self._seen = 0
         self._planned: list[int] = []
@@ -143,9 +156,7 @@ class RingSource(QueuedSource):
             if len(self.queue) >= wanted:
                 return
             process = self._processes.pop(path)
-            if self._read(process, wanted):
-                self._release(process, everything=False)
-            elif process.file.finished and not self._read(process, wanted):
+            if self._caught_up(process, wanted) and process.file.finished and not self._read(process, wanted):
                 self._release(process, everything=True)
                 self._account_losses(process, process.file.dropped - process.dropped)
                 process.file.close()
@@ -153,10 +164,21 @@ class RingSource(QueuedSource):
                 continue
             self._processes[path] = process
 
+    def _caught_up(self, process: _Process, wanted: int) -> bool:
+        """Read until enough is there; whether the ring is read to its end."""
+        while len(self.queue) < wanted:
+            # for the order, records that belong together should be read together
+            most = wanted if process.order is None else self._capacity - len(self.queue)
+            if not self._read(process, most):
+                return True
+            self._release(process, everything=False)
+        return False
+
     def _open_ring(self, path: Path) -> None:
         try:
             file = ring.RingFile(path)
-            process = _Process(file, self._seen, next_launch=0 if file.unread else None)
+            order = None if self._hold is None else LaunchOrder(self.queue, self.tally, hold=self._hold)
+            process = _Process(file, self._seen, order, next_launch=0 if file.unread else None)
         except (SourceError, OSError) as error:
             self.tally.warn(str(error))
             self._refused.add(path)
@@ -210,20 +232,26 @@ class RingSource(QueuedSource):
             else:
                 ready = int(waiting.argmax())
         records, process.held = process.held[:ready], process.held[ready:]
-        if not len(records):
-            return
+        if len(records):
+            self._hand_on(process, records)
+        if process.order is not None:
+            process.order.hand_on(last=everything)
+
+    def _hand_on(self, process: _Process, records: NDArray[Any]) -> None:
         expected = records["launch"][0] if process.next_launch is None else process.next_launch
         before = np.concatenate([[expected], records["launch"][:-1] + 1])
         for part, start in _runs(records, before):
             lost = int(part["launch"][0]) - start
             self._account_losses(process, lost)
-            self.queue.push(self._batch(process, part))
+            push = self.queue.push if process.order is None else process.order.feed
+            push(self._batch(process, part))
         process.next_launch = int(records["launch"][-1]) + 1
 
     def _account_losses(self, process: _Process, lost: int) -> None:
         if lost > 0:
             process.dropped += lost
-            self.queue.skip(lost)
+            lose = self.queue.skip if process.order is None else process.order.lose
+            lose(lost)
 
     def _batch(self, process: _Process, records: NDArray[Any]) -> EventBatch:
         start, end = records["start_ns"], records["end_ns"]
@@ -254,7 +282,8 @@ class RingSource(QueuedSource):
             grid=records["grid"],
             block=records["block"],
             counters=counters,
-            gap=records["flags"] & ring.GAP != 0,
+            # brought into order, a gap is where losses are accounted and not at the record written next
+            gap=(records["flags"] & ring.GAP != 0) & (process.order is None),
         )
 
     @staticmethod

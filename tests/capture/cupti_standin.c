@@ -1,4 +1,5 @@
-/* Stands in for libcupti: one device, one buffer of hand-filled kernel records, delivered at the flush. */
+/* Stands in for libcupti: a GPU and an instance of a divided one (MIG), and one buffer of hand-filled kernel
+ * records, delivered at the flush; one of them comes twice. */
 #include <cuda.h>
 #include <cupti_activity.h>
 #include <cupti_version.h>
@@ -52,21 +53,27 @@ CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Acti
 
 CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
-    static const char *const names[] = {"gemm", "relu", "gemm"};
-    static const uint32_t correlations[] = {12, 10, 11};
+    static const char *const names[] = {"gemm", "relu", "gemm", "gemm"};
+    static const uint32_t correlations[] = {12, 10, 11, 11}, devices[] = {0, 0, 1, 1};
     uint8_t *buffer = NULL;
-    size_t size = 0, most = 0, used = sizeof(CUpti_ActivityDevice5);
+    size_t size = 0, most = 0, used = 0;
     (void)flag;
     request(&buffer, &size, &most);
     memset(buffer, 0, 65536);
-    CUpti_ActivityDevice5 *device = (CUpti_ActivityDevice5 *)buffer;
-    device->kind = CUPTI_ACTIVITY_KIND_DEVICE;
-    device->name = "NVIDIA H100";
-    device->uuid.bytes[0] = 0x5A;
-    for (int at = 0; at < 3; at++) {
+    for (uint32_t at = 0; at < 2; at++, used += sizeof(CUpti_ActivityDevice5)) {
+        CUpti_ActivityDevice5 *device = (CUpti_ActivityDevice5 *)(buffer + used);
+        device->kind = CUPTI_ACTIVITY_KIND_DEVICE;
+        device->name = "NVIDIA H100";
+        device->id = at;
+        device->uuid.bytes[0] = 0x5A;
+        device->isMigEnabled = at == 1;
+        device->migUuid.bytes[15] = 0x77;
+    }
+    for (int at = 0; at < 4; at++) {
         CUpti_ActivityKernel9 *kernel = (CUpti_ActivityKernel9 *)(buffer + used);
         kernel->kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
         kernel->name = names[at];
+        kernel->deviceId = devices[at];
         kernel->correlationId = correlations[at];
         kernel->start = 1000u * correlations[at];
         kernel->end = kernel->start + 250;

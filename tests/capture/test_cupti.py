@@ -1,13 +1,9 @@
-"""CUPTI's records decoded from their layout, counters from windows, and the injected library's ring."""
+"""CUPTI's records decoded from their layout, and counters from windows."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+import inspect
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -15,9 +11,14 @@ import numpy as np
 import pytest
 
 from penrose_ray.capture import injection
-from penrose_ray.capture.cupti_records import fields_of_array, fields_of_objects, kernel_batch
+from penrose_ray.capture.cupti_records import (
+    device_identity,
+    fields_of_array,
+    fields_of_objects,
+    kernel_batch,
+)
 from penrose_ray.capture.cupti_source import CuptiSource, counters_for_admins_only, explained
-from penrose_ray.capture.injection import cuda_environment, cuda_ring_source, header_flags
+from penrose_ray.capture.injection import header_flags
 from penrose_ray.capture.pm_windows import Windows, values_of_kernels
 from penrose_ray.capture.tally import Tally
 from penrose_ray.errors import SourceError
@@ -25,6 +26,7 @@ from penrose_ray.histogram import Counter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 _WORDS = ("start", "end", "queued", "device_id", "context_id", "stream_id", "graph_node_id", "correlation_id",
           "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")  # fmt: skip
@@ -96,7 +98,7 @@ class RecordedCupti(CuptiSource):
         pass
 
     def _stop(self) -> None:
-        self._hand_on(self._order.take(last=True))
+        self._order.hand_on(last=True)
 
 
 class RecordedWindows:
@@ -182,32 +184,39 @@ def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         header_flags()
 
 
-def test_injected_library_writes_kernels_in_launch_order(tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    try:
-        flags = header_flags()
-    except SourceError as error:
-        pytest.skip(str(error))
-    if compiler is None:
-        pytest.skip("no C compiler on this machine")
-    standin = Path(__file__).with_name("cupti_standin.c")
-    subprocess.run(
-        [compiler, *flags, "-shared", "-fPIC", "-o", tmp_path / "libcupti.so.13", standin], check=True
-    )
-    environment = cuda_environment(tmp_path / "rings", {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
-    program = (
-        "import ctypes, os; print(ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection())"
-    )
-    with cuda_ring_source(tmp_path / "rings") as source:
-        source.arm([3], source.counters)
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
-        )
-        assert done.stdout == "1\n"
-        batch = source.poll(10)
-        health = source.health()
-    assert batch.correlation.tolist() == [10, 11, 12]
-    assert [source.names[name] for name in batch.name_id] == ["relu", "gemm", "gemm"]
-    assert list(source.devices) == ["NVIDIA H100"]
-    np.testing.assert_equal(batch.counters[:, 0], [np.nan, 250, np.nan])
-    assert (health.dropped, health.delivered) == (2, 3)
+def test_sampling_buffer_that_ran_over_costs_counters_and_no_launch() -> None:
+    class Overflowing(RecordedWindows):
+        def windows(self) -> Iterable[tuple[int, int, Sequence[float]]]:
+            raise MemoryError("Record overflow in the hardware buffer.")
+
+    with RecordedCupti(sampler=Overflowing(), hold=0) as source:
+        source.completed(_kernels(3))
+        assert len(source.poll(10)) == 3
+        assert "sampling buffer was full" in source.health().warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("mig", "instance", "expected"),
+    [
+        (0, bytes(16), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        (1, bytes(range(16, 32)), "MIG-10111213-1415-1617-1819-1a1b1c1d1e1f"),
+        (1, bytes(16), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f/3/1"),
+    ],
+)
+def test_devices_are_known_by_the_uuids_of_nvidias_tools(mig: int, instance: bytes, expected: str) -> None:
+    cupti = pytest.importorskip("cupti.cupti", exc_type=ImportError)
+    record = np.zeros(1, dtype=cupti.activity_device5_dtype)
+    record["uuid"] = np.void(bytes(range(16)))
+    record["mig_uuid"] = np.void(instance)
+    record["is_mig_enabled"] = mig
+    record["gpu_instance_id"], record["compute_instance_id"] = 3, 1
+    assert device_identity(cupti.ActivityDevice5.from_data(record)) == expected
+
+
+def test_sampler_calls_cupti_python_as_it_wants_to_be_called() -> None:
+    pm_sampling = pytest.importorskip("cupti.pm_sampling", exc_type=ImportError)
+    collector = inspect.signature(pm_sampling.Collector)
+    assert collector.bind(0)
+    configure = inspect.signature(pm_sampling.Collector.configure)
+    assert configure.bind(None, metrics=["dram__throughput.avg"], sampling_interval=20_000)
+    assert {"start_timestamp", "end_timestamp", "metric_values"} <= set(pm_sampling.Sample.__annotations__)

@@ -16,7 +16,7 @@ def _batch(correlation: list[int], **columns: object) -> EventBatch:
     return EventBatch.of(len(correlation), 1, correlation=correlation, seq=range(len(correlation)), **given_)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 5)), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 6)), max_size=60))
 def test_order_is_process_then_correlation_then_start(rows: list[tuple[int, int, int]]) -> None:
     process, correlation, start = (
         (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
@@ -32,6 +32,24 @@ def test_order_is_process_then_correlation_then_start(rows: list[tuple[int, int,
 def test_sorted_batch_is_not_copied() -> None:
     batch = _batch([1, 2, 3])
     assert launch_sorted(batch) is batch
+
+
+def test_launches_without_times_keep_their_order_within_a_correlation() -> None:
+    """A ring times one launch of a graph in S: it must not move behind the others."""
+    batch = _batch([9, 4, 4, 4], start_ns=[0, 0, 70, 0], end_ns=[0, 0, 75, 0], graph_node=[0, 1, 2, 3])
+    ordered = launch_sorted(batch)
+    assert ordered.correlation.tolist() == [4, 4, 4, 9]
+    assert ordered.graph_node.tolist() == [1, 2, 3, 0]
+
+
+def test_node_of_a_graph_that_runs_again_is_no_duplicate_without_times() -> None:
+    batch = _batch([4, 4, 5, 5], start_ns=0, end_ns=0, graph_node=[3, 3, 0, 0])
+    assert repeated(batch).tolist() == [False, False, False, True]
+
+
+def test_record_whose_times_were_not_asked_for_repeats_one_that_has_them() -> None:
+    batch = _batch([4, 4], start_ns=[10, 0], end_ns=[15, 0])
+    assert repeated(batch).tolist() == [False, True]
 
 
 def test_graph_replay_with_one_correlation_is_no_duplicate() -> None:
@@ -79,6 +97,20 @@ def test_straggler_that_comes_too_late_is_counted_and_leaves_a_gap() -> None:
     assert batch.correlation.tolist() == [6]
     assert batch.gap.tolist() == [True]
     assert processor.digested.late == 1
+
+
+def test_gap_before_rows_that_are_left_out_marks_the_next_one_given_out() -> None:
+    processor = EventProcessor()
+    processor.feed(_batch([1, 2], kind=[KernelKind.KERNEL, KernelKind.COPY], gap=[False, True]))
+    first = processor.take()
+    processor.feed(_batch([3], kind=[KernelKind.COPY]))
+    assert processor.take() is None
+    processor.feed(_batch([4, 5]))
+    second = processor.take()
+    assert first is not None
+    assert second is not None
+    assert not first.gap.any()
+    assert second.gap.tolist() == [True, False]
 
 
 def test_other_kinds_are_left_out() -> None:

@@ -93,14 +93,30 @@ static uint16_t device_place(uint32_t number)
     return device_places[number];
 }
 
+/* A UUID as NVIDIA's tools write it; returns 0 for one of zeros. */
+static int uuid_text(char *text, size_t room, const char *prefix, const CUuuid *uuid)
+{
+    int any = 0, length = snprintf(text, room, "%s-", prefix);
+    for (int byte = 0; byte < 16; byte++) {
+        any |= uuid->bytes[byte];
+        length += snprintf(text + length, room - (size_t)length, byte == 4 || byte == 6 || byte == 8 || byte == 10 ? "-%02x" : "%02x",
+                           (uint8_t)uuid->bytes[byte]);
+    }
+    return any != 0;
+}
+
 static void note_device(const CUpti_ActivityDevice5 *device)
 {
-    char text[400];
+    char text[400], uuid[80];
     if (device->id >= MOST_DEVICES || device_known[device->id])
         return;
-    int length = snprintf(text, 300, "%s\x1f", device->name ? device->name : "unknown");
-    for (int byte = 0; byte < 16; byte++)
-        length += snprintf(text + length, 3, "%02x", (uint8_t)device->uuid.bytes[byte]);
+    if (!device->isMigEnabled)
+        uuid_text(uuid, sizeof uuid, "GPU", &device->uuid);
+    else if (!uuid_text(uuid, sizeof uuid, "MIG", &device->migUuid)) {
+        uuid_text(uuid, sizeof uuid, "GPU", &device->uuid);
+        snprintf(uuid + strlen(uuid), sizeof uuid - strlen(uuid), "/%u/%u", device->gpuInstanceId, device->computeInstanceId);
+    }
+    snprintf(text, sizeof text, "%.300s\x1f%s", device->name ? device->name : "unknown", uuid);
     device_places[device->id] = (uint16_t)ring_add_name(RING_DEVICE_NAME, text);
     device_known[device->id] = 1;
 }

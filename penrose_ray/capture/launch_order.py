@@ -1,0 +1,83 @@
+"""Records of one process as they complete, on their way into a queue as launches: in order, once each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penrose_ray.capture.processor import EventProcessor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penrose_ray.capture.events import EventBatch
+    from penrose_ray.capture.queued import LaunchQueue
+    from penrose_ray.capture.tally import Tally
+
+COMPLETION_SPREAD = 4096
+"""Launches that wait for those of other streams, which complete later."""
+_IDS = 1 << 32
+_HALF = 1 << 31
+
+
+class LaunchOrder:
+    """Sorts, filters and hands on; what comes too late is counted as dropped and leaves a gap.
+
+    Correlation ids of CUDA are 32 bits wide and start anew after days. Here they go on counting, so that the
+    order survives; a difference of less than half the range tells which way an id lies.
+
+    Args:
+        queue: where launches go.
+        tally: the source's account.
+        hold: launches that wait for records of earlier ones.
+        finish: completes a batch in order, for example with counters.
+    """
+
+    def __init__(
+        self,
+        queue: LaunchQueue,
+        tally: Tally,
+        *,
+        hold: int,
+        finish: Callable[[EventBatch], EventBatch] = lambda batch: batch,
+    ) -> None:
+        self._queue = queue
+        self._tally = tally
+        self._finish = finish
+        self._processor = EventProcessor(hold=hold)
+        self._latest = 0
+        self._duplicates = self._lost = 0
+        """What the account holds already of the processor's counts."""
+
+    def feed(self, batch: EventBatch) -> None:
+        """Take over records of the process, in any order."""
+        self._processor.feed(self._unwrapped(batch))
+
+    def _unwrapped(self, batch: EventBatch) -> EventBatch:
+        ids = batch.correlation.astype(np.int64)
+        known = ids != 0
+        if not known.any():
+            return batch
+        latest = self._latest or int(ids[known][0])
+        away = (ids - latest + _HALF) % _IDS - _HALF
+        counted = np.where(known & (latest + away > 0), latest + away, ids)
+        self._latest = max(latest, int(counted.max()))
+        return batch.replace(correlation=counted)
+
+    def hand_on(self, *, last: bool = False) -> None:
+        """Push what is ready onto the queue; with `last` what is held back too."""
+        batch = self._processor.take(last=last)
+        digested = self._processor.digested
+        self._tally.duplicates += digested.duplicates - self._duplicates
+        lost = digested.late + digested.dropped
+        if lost > self._lost:
+            self._queue.skip(lost - self._lost)
+        self._duplicates, self._lost = digested.duplicates, lost
+        if batch is not None:
+            self._queue.push(self._finish(batch))
+
+    def lose(self, launches: int) -> None:
+        """Count launches whose records will never come, behind all that came so far."""
+        self.hand_on(last=True)
+        self._queue.skip(launches)
