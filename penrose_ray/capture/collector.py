@@ -74,6 +74,11 @@ class _Frames:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return bool(self._buffer)
+
     def feed(self, data: bytes, largest: int = _LARGEST_FRAME) -> list[bytes]:
         """Frames that are whole now; ValueError for one that is too large."""
         self._buffer += data
@@ -223,6 +228,10 @@ class Collector(QueuedSource):
             self.tally.warn(f"A rank broke the protocol and was cut off: {error}.")
             data = b""
         if not data:
+            if rank.welcome and rank.frames.unfinished:
+                self.tally.damaged += 1
+                self.tally.warn("A rank ended in the middle of a message: its last launches are lost.")
+                self.queue.skip(0)
             self._part(rank)
 
     def _part(self, rank: _Rank) -> None:

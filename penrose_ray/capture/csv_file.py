@@ -12,13 +12,26 @@ from penrose_ray.capture.files import plain
 from penrose_ray.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from penrose_ray.capture.tally import Tally
 
 Row = dict[str, str]
+
+
+class _Lines:
+    """Lines of a text, of which the last one is remembered."""
+
+    def __init__(self, text: Iterable[str]) -> None:
+        self._text = text
+        self.last = "\n"
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._text:
+            self.last = line
+            yield line
 
 
 def rows_of(path: Path, required: AbstractSet[str], tally: Tally) -> Iterator[Row]:
@@ -30,7 +43,8 @@ def rows_of(path: Path, required: AbstractSet[str], tally: Tally) -> Iterator[Ro
         TraceError: no such header, or every row has another width.
     """
     with plain(path) as binary:
-        lines = csv.reader(io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline=""))
+        text = _Lines(io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline=""))
+        lines = csv.reader(text)
         header: list[str] | None = None
         good = bad = 0
         for cells in _unbroken(lines, tally):
@@ -45,6 +59,8 @@ def rows_of(path: Path, required: AbstractSet[str], tally: Tally) -> Iterator[Ro
         raise TraceError(
             f"{path} has no header with the columns {sorted(required)}.", remedy="Export the table once more."
         )
+    if not text.last.endswith(("\n", "\r")):
+        tally.warn("The last row has no end of line: it may be cut off.")
     _account(path, good, bad, len(header), tally)
 
 

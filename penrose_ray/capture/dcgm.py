@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import urllib.error
 import urllib.request
@@ -16,6 +17,7 @@ from penrose_ray.histogram import Counter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penrose_ray.capture.tally import Tally
     from penrose_ray.clock import Clock
 
 _FIELDS = {
@@ -30,8 +32,15 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _LARGEST_PAGE = 16 << 20
 
 
-def parse_page(text: str) -> list[Reading]:
-    """One reading for each GPU or MIG instance; a field that the page lacks stays missing."""
+def parse_page(text: str, tally: Tally) -> list[Reading]:
+    """One reading for each GPU or MIG instance; a field that the page lacks stays missing.
+
+    A line without its end is no line; of a value that comes twice the first one counts.
+    """
+    if text and not text.endswith("\n"):
+        tally.damaged += 1
+        tally.warn("The metrics page was cut off: its whole lines are read.")
+        text = text[: text.rfind("\n") + 1]
     found: dict[tuple[str, str], dict[Counter, float]] = {}
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
@@ -44,8 +53,9 @@ def parse_page(text: str) -> list[Reading]:
         counter, factor = _FIELDS[match.group(1)]
         values = found.setdefault((identity, labels.get("modelName", "unknown")), {})
         value = number(match.group(3)) * factor
+        tally.duplicates += counter in values
         if value == value:  # noqa: PLR0124 - NaN is not equal to itself
-            values[counter] = value
+            values.setdefault(counter, value)
     return [Reading(identity, model, values) for (identity, model), values in found.items()]
 
 
@@ -62,7 +72,7 @@ def fetch_page(address: str) -> str:
     try:
         with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - http was checked
             return str(answer.read(_LARGEST_PAGE).decode("utf-8", "replace"))
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         raise SourceError(
             f"dcgm-exporter does not answer at {address}: {error}.",
             remedy="Start it, or correct the address.",
@@ -118,7 +128,8 @@ class DcgmSource(GaugeSource):
 
     def _readings(self) -> Sequence[Reading]:
         try:
-            return parse_page(self._fetch(self._address))
+            text = self._fetch(self._address)
         except SourceError as error:
             self.tally.warn(str(error))
             return []
+        return parse_page(text, self.tally)

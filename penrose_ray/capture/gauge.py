@@ -68,9 +68,12 @@ class GaugeSource(QueuedSource):
             self.push_readings(self._readings())
 
     def push_readings(self, readings: Sequence[Reading]) -> None:
-        """Queue readings as rows."""
+        """Queue readings as rows; the same one twice is one."""
         if not readings:
             return
+        known = {(each.identity, each.time_ns, tuple(each.values.items())): each for each in readings}
+        self.tally.duplicates += len(readings) - len(known)
+        readings = list(known.values())
         values = np.full((len(readings), len(self.counters)), np.nan)
         for row, reading in enumerate(readings):
             for column, counter in enumerate(self.counters):

@@ -14,7 +14,7 @@ from penrose_ray.errors import SourceError
 from penrose_ray.histogram import Counter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penrose_ray.clock import Clock
 
@@ -49,7 +49,7 @@ class NvmlSource(GaugeSource):
             return Capabilities(available=False, per_kernel_counters=False, reasons=(str(error),))
         reasons = ["NVML reads whole devices, no single kernels."]
         with suppress(nvml.NVMLError):
-            for handle, uuid, _ in _devices(nvml):
+            for handle, uuid, _ in _devices(nvml, reasons.append):
                 if _value(nvml, "nvmlDeviceGetUtilizationRates", handle) is None:
                     reasons.append(f"{uuid} gives no utilisation (MIG instances do not).")
                 if not _has_gpm(nvml, handle):
@@ -70,8 +70,8 @@ class NvmlSource(GaugeSource):
 
     def _readings(self) -> Sequence[Reading]:
         nvml = self._nvml
-        readings = []
-        for handle, uuid, model in _devices(nvml):
+        readings: list[Reading] = []
+        for handle, uuid, model in _devices(nvml, self.tally.warn):
             found: dict[Counter, float | None] = {}
             rates = _value(nvml, "nvmlDeviceGetUtilizationRates", handle)
             power = _value(nvml, "nvmlDeviceGetPowerUsage", handle)
@@ -155,11 +155,14 @@ def _value(nvml: Any, function: str, *arguments: Any) -> Any:  # noqa: ANN401 - 
     return True if value is None else value
 
 
-def _devices(nvml: Any) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401 - NVML's own
-    """Handle, UUID and model of every GPU, or of the instances of one in MIG mode."""
-    for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        model = nvml.nvmlDeviceGetName(handle)
+def _devices(nvml: Any, warn: Callable[[str], None]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401 - NVML's own
+    """Handle, UUID and model of every GPU that answers, or of the instances of one in MIG mode."""
+    for index in range(_value(nvml, "nvmlDeviceGetCount") or 0):
+        handle = _value(nvml, "nvmlDeviceGetHandleByIndex", index)
+        model = None if handle is None else _value(nvml, "nvmlDeviceGetName", handle)
+        if model is None:
+            warn(f"GPU {index} does not answer and is left out: see the driver's log.")
+            continue
         mode = _value(nvml, "nvmlDeviceGetMigMode", handle)
         if not mode or mode is True or mode[0] != 1:
             yield handle, nvml.nvmlDeviceGetUUID(handle), model

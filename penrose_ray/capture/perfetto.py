@@ -19,7 +19,7 @@ from penrose_ray.errors import SourceError, TraceError
 from penrose_ray.histogram import Counter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 _TRACE_PACKETS, _PACKET_TIME, _PACKET_COUNTERS = 1, 8, 52
@@ -99,7 +99,6 @@ class PerfettoSource(GaugeSource):
     def __init__(self, path: Path, *, capacity: int = 1 << 20) -> None:
         self._found = read_counters(path)
         super().__init__(tuple(self._found.counters.values()), clock=SystemClock(), capacity=capacity)
-        self._unread: Iterator[Reading] = iter(())
 
     def probe(self) -> Capabilities:
         """Whether the trace has GPU counters."""
@@ -116,9 +115,14 @@ class PerfettoSource(GaugeSource):
                 "The trace has no GPU counter.", remedy="Record it with the data source gpu.counters."
             )
         if self._found.damaged:
+            self.tally.damaged += 1
             self.tally.warn("The trace is cut off: its whole packets are read.")
         self.push_readings(sorted(self._found.readings, key=lambda reading: reading.time_ns))
-        self._stopped = True
+
+    def open(self) -> None:
+        """Queue all readings; after `close`, once more."""
+        super().open()
+        self.stop()
 
     def _stop(self) -> None:
         pass

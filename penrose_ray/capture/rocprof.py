@@ -223,7 +223,9 @@ class _Collected:
             measured[Counter(name, "", self._source, "amd")] = column
         if self._tally.duplicates:
             count = self._tally.duplicates
-            self._tally.warn(f"{count} values come from further passes over a dispatch and are not added.")
+            self._tally.warn(
+                f"{count} rows or values repeat a dispatch, as further passes do, and are not added."
+            )
         return assemble(
             format_,
             self.rows.columns(),
@@ -251,9 +253,12 @@ def read_rocprof_csv(path: Path) -> Recording:
     tally = Tally()
     collected = _Collected("rocprofv3", tally)
     for row in rows_of(path, V3_REQUIRED, tally):
+        before = len(collected.rows)
         launch = collected.launch(row, row["Dispatch_Id"])
         if "Counter_Name" in row:
             collected.measure(launch, row["Counter_Name"], row.get("Counter_Value", ""))
+        else:
+            tally.duplicates += launch < before
     return collected.finish(CSV)
 
 

@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 import zlib
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penrose_ray.capture.files import plain
@@ -14,7 +15,6 @@ from penrose_ray.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 MAGIC = b"SQLite format 3\x00"
 
@@ -27,6 +27,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
             gzipped = raw.read(2) == b"\x1f\x8b"
         if not gzipped:
             with closing(_connect(path)) as connection:
+                _check_size(path, connection)
                 yield connection
             return
         with tempfile.NamedTemporaryFile(suffix=".sqlite") as copy:
@@ -34,6 +35,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
                 shutil.copyfileobj(stream, copy)
             copy.flush()
             with closing(_connect(copy.name)) as connection:
+                _check_size(Path(copy.name), connection)
                 yield connection
     except (sqlite3.Error, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
         raise TraceError(
@@ -45,6 +47,13 @@ def _connect(path: Path | str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
+
+
+def _check_size(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a file that ends within a page: SQLite would read zeros for what is missing."""
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % page_bytes:
+        raise sqlite3.DatabaseError("it ends in the middle of a page")
 
 
 def tables(connection: sqlite3.Connection) -> list[str]:

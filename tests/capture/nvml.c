@@ -1,6 +1,18 @@
 /* Stands in for the driver's library: two GPUs, the second one in MIG mode, no GPM; INIT is what nvmlInit says. */
+#include <stdio.h>
 #include <string.h>
 typedef struct { unsigned gpu, memory; } rates;
+static unsigned devices = 2, lost_from = 2;
+static int listed_twice;
+
+/* So many devices, those from `lost` on fallen off the bus, and each of them in the list twice with `twice`. */
+void standin_devices(unsigned count, unsigned lost, int twice)
+{
+    devices = count;
+    lost_from = lost;
+    listed_twice = twice;
+}
+
 int nvmlInit_v2(void)
 {
     return INIT;
@@ -19,14 +31,15 @@ int nvmlShutdown(void)
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-    *count = 2;
+    *count = devices << listed_twice;
     return 0;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle)
 {
+    index >>= listed_twice;
     *handle = (void *)(long)(index + 1);
-    return 0;
+    return index >= lost_from ? 15 : 0;
 }
 
 int nvmlDeviceGetName(void *device, char *name, unsigned length)
@@ -38,7 +51,10 @@ int nvmlDeviceGetName(void *device, char *name, unsigned length)
 
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length)
 {
-    strncpy(uuid, device == (void *)1 ? "GPU-1" : device == (void *)2 ? "GPU-2" : "MIG-7", length);
+    if (device == (void *)7777)
+        strncpy(uuid, "MIG-7", length);
+    else
+        snprintf(uuid, length, "GPU-%ld", (long)device);
     return 0;
 }
 
@@ -58,7 +74,7 @@ int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count)
 int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **handle)
 {
     (void)device;
-    *handle = (void *)77;
+    *handle = (void *)7777;
     return index ? 6 : 0;
 }
 
@@ -66,7 +82,7 @@ int nvmlDeviceGetUtilizationRates(void *device, rates *found)
 {
     found->gpu = 63;
     found->memory = 21;
-    return device == (void *)77 ? 3 : 0;
+    return device == (void *)7777 ? 3 : 0;
 }
 
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)

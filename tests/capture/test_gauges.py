@@ -6,7 +6,6 @@ import http.server
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import threading
@@ -15,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from capture.rigs.devices import DBC, NVML
+from capture.rigs.protobuf_bytes import field
 
 from penrose_ray.capture.dcgm import DcgmSource, parse_page
 from penrose_ray.capture.events import KernelKind
 from penrose_ray.capture.perfetto import PerfettoSource
 from penrose_ray.capture.source import EventSource
+from penrose_ray.capture.tally import Tally
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import SourceError
 from penrose_ray.histogram import Counter
@@ -39,7 +41,7 @@ garbage{ 5
 
 
 def test_page_gives_each_device_and_instance_its_own_reading() -> None:
-    readings = {reading.identity: dict(reading.values) for reading in parse_page(PAGE)}
+    readings = {reading.identity: dict(reading.values) for reading in parse_page(PAGE, Tally())}
     use, dram = Counter("gpu_use", "%", "dcgm", "nvidia"), Counter("dram_use", "%", "dcgm", "nvidia")
     assert readings == {"GPU-1": {use: 97.0}, "GPU-1/3": {dram: 25.0}, "GPU-2": {dram: 0.0}}
 
@@ -94,29 +96,13 @@ def test_dcgm_that_does_not_answer_is_a_reason() -> None:
         DcgmSource("file:///etc/passwd", clock=ManualClock()).open()
 
 
-def _field(number: int, value: bytes | float) -> bytes:
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value & (1 << 64) - 1)
-    if isinstance(value, float):
-        return _varint(number << 3 | 1) + struct.pack("<d", value)
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
 def _perfetto_trace() -> bytes:
-    specs = _field(1, _field(1, 5) + _field(2, b"GPU Utilization") + _field(7, 37))
-    specs += _field(1, _field(1, 6) + _field(2, b"Read Bytes") + _field(7, 7))
-    first = _field(8, 1000) + _field(52, _field(1, specs) + _field(2, _field(1, 5) + _field(3, 41.5)))
-    second = _field(8, 900) + _field(52, _field(2, _field(1, 6) + _field(2, 123)) + _field(3, 0))
-    other = _field(8, 950) + _field(2, b"a packet of another kind")
-    return b"".join(_field(1, packet) for packet in (first, other, second))
+    specs = field(1, field(1, 5) + field(2, b"GPU Utilization") + field(7, 37))
+    specs += field(1, field(1, 6) + field(2, b"Read Bytes") + field(7, 7))
+    first = field(8, 1000) + field(52, field(1, specs) + field(2, field(1, 5) + field(3, 41.5)))
+    second = field(8, 900) + field(52, field(2, field(1, 6) + field(2, 123)) + field(3, 0))
+    other = field(8, 950) + field(2, b"a packet of another kind")
+    return b"".join(field(1, packet) for packet in (first, other, second))
 
 
 def test_perfetto_counters_are_read_in_time_order(tmp_path: Path) -> None:
@@ -144,18 +130,8 @@ def test_perfetto_trace_that_is_cut_off_gives_its_whole_packets(tmp_path: Path) 
 
 def test_perfetto_trace_without_counters_says_how_to_record_them(tmp_path: Path) -> None:
     path = tmp_path / "t.perfetto-trace"
-    path.write_bytes(_field(1, _field(8, 950)))
+    path.write_bytes(field(1, field(8, 950)))
     assert "gpu.counters" in PerfettoSource(path).probe().reasons[0]
-
-
-DBC = """VERSION ""
-BU_: SOC
-BO_ 291 SocState: 8 SOC
- SG_ GpuLoad : 0|8@1+ (0.5,0) [0|100] "%" Vector__XXX
- SG_ GpuTemp : 8|8@1- (1,0) [-40|125] "degC" Vector__XXX
-BO_ 292 Other: 8 SOC
- SG_ Speed : 0|8@1+ (1,0) [0|255] "km/h" Vector__XXX
-"""
 
 
 def test_can_signals_become_gauges(tmp_path: Path) -> None:
@@ -192,7 +168,6 @@ def test_can_signal_that_the_dbc_lacks_is_named(tmp_path: Path) -> None:
         CanSource(tmp_path / "soc.dbc", ["GpuLod"], interface="virtual", channel="soc", clock=ManualClock())
 
 
-NVML = Path(__file__).with_name("nvml.c")
 ASK = """
 import json
 from penrose_ray.capture.nvml import NvmlSource
