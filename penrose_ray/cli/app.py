@@ -74,11 +74,11 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def main() -> None:
+def main(command: typer.Typer = app) -> None:
     """Entry point: exit code 0, 1 (a bug), 2 (usage), 130 (interrupted), or the error's own."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = app(standalone_mode=False) or 0
+        code = command(standalone_mode=False) or 0
         if code == INTERRUPTED:
             say("interrupted")
         sys.exit(code)

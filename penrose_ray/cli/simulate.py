@@ -41,7 +41,11 @@ def simulate(
 
     settings = load_simulation(config, overrides or ())
     say(f"{config}: {settings.experiment} in mode {settings.mode}, seed {settings.seed}")
-    found = run(settings, _step)
+    show(settings, run(settings, _step), form, out)
+
+
+def show(settings: SimulationSettings, found: Found, form: Format, out: Path | None) -> None:
+    """Print what an experiment found; with `out` also write table and curves there."""
     if out is not None:
         _write(out, found.table, found.curves)
     _print(settings, found, form)
