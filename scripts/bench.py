@@ -19,9 +19,10 @@ from penrose_ray.errors import ConfigError
 app = typer.Typer()
 
 
-def measure(name: str) -> str:
-    """The last line of a benchmark's output, which is its JSON."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--json"]
+def measure(job: tuple[str, int]) -> str:
+    """The last line of the output of a benchmark (name, rounds), which is its JSON."""
+    name, rounds = job
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", "--rounds", str(rounds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"benchmarks.{name}: {done.stderr.strip()[-500:]}", remedy="Look at its message.")
@@ -31,15 +32,14 @@ def measure(name: str) -> str:
 @app.command()
 def bench(
     names: Annotated[list[str], typer.Option("--name", help="A module of benchmarks/; may be repeated.")],
-    needs: Annotated[
-        str, typer.Option("--needs", help="Resources of the node, JSON; all its CPUs keep others away.")
-    ] = '{"CPU": 1}',
+    rounds: Annotated[int, typer.Option("--rounds", min=2, help="Turns of each contender.")] = 7,
+    cpus: Annotated[float, typer.Option("--cpus", min=0.1, help="All of a node's keep others away.")] = 1,
+    gpus: Annotated[float, typer.Option("--gpus", min=0, help="GPUs that the node must have.")] = 0,
 ) -> None:
     """Run benchmarks one after the other."""
-    resources = json.loads(needs)
     with joined():
         for name in names:
-            for _, line in spread(measure, [name], resources):
+            for _, line in spread(measure, [(name, rounds)], {"CPU": cpus, "GPU": gpus}):
                 print(json.dumps({"benchmark": name, **json.loads(line)}), flush=True)
 
 

@@ -15,7 +15,7 @@ import typer
 from penrose_ray.actors.job import ADDRESS_VARIABLE
 from penrose_ray.cli.app import main
 from penrose_ray.cli.output import Format, FormatOption, SetOption, say
-from penrose_ray.cli.run import run
+from penrose_ray.cli.run import RELEASE, REPORT, SUMMARY, run
 from penrose_ray.settings import load_settings
 
 app = typer.Typer()
@@ -35,9 +35,17 @@ def collect(
     run(config, changes, form)
     if to:
         settings, _ = load_settings(config, tuple(changes))
-        for name in ("release.parquet", "report.html", "run.json"):
-            pafs.copy_files(str(settings.run.out_dir / name), f"{to.rstrip('/')}/{name}")
-        say(f"{to} has the release, the report and run.json")
+        _copy(settings.run.out_dir, to)
+
+
+def _copy(folder: Path, to: str) -> None:
+    place, root = pafs.FileSystem.from_uri(to if "://" in to else str(Path(to).absolute()))
+    place.create_dir(root, recursive=True)
+    for name in (RELEASE, REPORT, SUMMARY):
+        pafs.copy_files(
+            str(folder / name), f"{root}/{name}", pafs.LocalFileSystem(), destination_filesystem=place
+        )
+    say(f"{to} has {RELEASE}, {REPORT} and {SUMMARY}")
 
 
 if __name__ == "__main__":

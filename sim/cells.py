@@ -23,8 +23,9 @@ def cells(settings: SimulationSettings) -> list[SimulationSettings]:
     Coverage and gate have a cell for each number of applications and mix, a sweep one for each value; other
     experiments are a single cell.
     """
-    if settings.sweep is not None:
-        single = [settings.sweep.model_copy(update={"values": (value,)}) for value in settings.sweep.values]
+    sweep = settings.sweep
+    if sweep is not None:
+        single = [sweep.model_copy(update={"values": (value,)}) for value in sweep.values]  # noqa: PD011 - a field
         return [settings.model_copy(update={"sweep": each}) for each in single]
     if settings.experiment not in ("coverage", "gate"):
         return [settings]

@@ -1,0 +1,118 @@
+"""A Ray head on loopback as an operator starts one, with token authentication."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+from tor.network import free_ports
+
+from penrose_ray.actors.processes import family
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+TOKEN = "a1" * 32
+_OWN = ("PYTHONPATH", "RAY_ADDRESS")
+"""Variables that would let a job see this checkout, or another cluster."""
+_GRACE_S = 20.0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class RayHead:
+    """`ray start --head --block` in a session of its own; whatever it started ends with it."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        token = home / "token"
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        kept = {name: value for name, value in os.environ.items() if name not in _OWN}
+        self.environment = {
+            **kept,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "VIRTUAL_ENV": str(BIN.parent),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+    def __enter__(self) -> Self:
+        self._sockets = tempfile.TemporaryDirectory(prefix="ray-")  # their paths must be short
+        dashboard, agent, client = free_ports(3)
+        self.url = f"http://127.0.0.1:{dashboard}"
+        options = {
+            "node-ip-address": "127.0.0.1",
+            "port": 0,
+            "dashboard-host": "127.0.0.1",
+            "dashboard-port": dashboard,
+            "dashboard-agent-listen-port": agent,
+            "ray-client-server-port": client,
+            "num-cpus": 8,
+            "num-gpus": 0,
+            "resources": json.dumps({"shard": 2}),
+            "object-store-memory": 128 * 2**20,
+            "temp-dir": self._sockets.name,
+        }
+        self._log = (self._home / "head.log").open("w+")
+        self._process = subprocess.Popen(
+            [
+                BIN / "ray",
+                "start",
+                "--head",
+                "--block",
+                *(f"--{name}={value}" for name, value in options.items()),
+            ],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._log.write(line)
+            if "Ray runtime started" in line:
+                return self
+        self.__exit__()
+        raise RuntimeError((self._home / "head.log").read_text())
+
+    def __exit__(self, *_: object) -> None:
+        everyone = family(self._process.pid)
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        end = time.monotonic() + _GRACE_S
+        while (left := [pid for pid in everyone if _alive(pid)]) and time.monotonic() < end:
+            time.sleep(0.1)  # polls; nothing depends on its length
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+        self._sockets.cleanup()
+
+    def submit(self, *entry: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """`ray job submit` of this repository; it ends with the job."""
+        command = [
+            *(str(BIN / "ray"), "job", "submit", "--address", self.url, "--working-dir", "."),
+            *("--runtime-env-json", json.dumps({"env_vars": variables}), "--", *entry),
+        ]
+        return subprocess.run(
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=150
+        )
