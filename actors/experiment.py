@@ -1,31 +1,40 @@
-"""Experiments that send a fleet's reports through matcher and shards, and compare what comes out.
+"""A fleet's reports on their way through matcher and shards, and the truth beside them.
 
 Nothing here needs Ray: a `Route` stands for matcher and shards wherever they run.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import time
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from penrose_ray.aggregate.arrival import Arrival
+from penrose_ray.aggregate.arrival import Outcome
+from penrose_ray.aggregate.block import OUTCOMES, Block, matrix
+from penrose_ray.errors import PenroseError, TransportError
 from penrose_ray.histogram import BINS
+from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from penrose_ray.actors.fleet import ReportBatch
-    from penrose_ray.aggregate.arrival import Answer, Outcome
-    from penrose_ray.crypto.blinding import Encryptor
+    from penrose_ray.actors.fleet import EncryptsMany, ReportBatch
+    from penrose_ray.aggregate.block import BlockAnswer
+    from penrose_ray.aggregate.routing import Table
     from penrose_ray.crypto.packing import Slots
     from penrose_ray.snippet.journal import SnippetClass
-    from penrose_ray.types import ClassId, ReportId
-    from penrose_ray.wire import Report
+    from penrose_ray.types import ClassId
+
+_WINDOW: Final = 6
+"""Messages under way: a shard finds its next one when it has committed one."""
+_ATTEMPTS: Final = 50
+_PAUSE_S: Final = 0.2
+_CLASS_BYTES, _HASH_BYTES = 16, 32
 
 
 class Route(Protocol):
@@ -35,12 +44,20 @@ class Route(Protocol):
         """Class of each (GPU model, scheme, signature)."""
         ...
 
-    def owner_of(self, report_id: ReportId) -> str:
-        """Name of the shard that takes this report."""
+    def table(self) -> Table:
+        """Who keeps which bucket now."""
         ...
 
-    def accept(self, shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
-        """Journal and add arrivals."""
+    def offer(self, shard: str, block: Block) -> object:
+        """Send a block; returns what `answer` waits for."""
+        ...
+
+    def answer(self, pending: object) -> BlockAnswer:
+        """Wait for a shard's answer.
+
+        Raises:
+            PenroseError: the shard cannot take the block now; nothing is known of it.
+        """
         ...
 
 
@@ -60,57 +77,168 @@ class Truth:
     real_reports: int = 0
     weight: int = 0
 
+    def add(self, other: Truth) -> None:
+        """Add the slots of another sum."""
+        self.bins = self.bins + other.bins
+        self.unfilled += other.unfilled
+        self.real_reports += other.real_reports
+        self.weight += other.weight
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Sent:
+    """A block under way, with the places of its reports in their batch."""
+
+    block: Block
+    batch: ReportBatch
+    rows: NDArray[np.int64]
+    pending: object
+    attempt: int
+
 
 class Experiment:
-    """Sends batches of a fleet along a route and keeps the truth beside them."""
+    """Sends the reports of one fleet along a route, several messages at a time.
 
-    def __init__(self, route: Route) -> None:
-        self._route = route
-        self._classes: dict[tuple[str, bytes], SnippetClass] = {}
+    Args:
+        route: matcher and shards.
+        keep_truth: add up what is acknowledged; for small fleets and samples.
+        pause: waits before a shard is asked again.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        *,
+        keep_truth: bool = True,
+        pause: Callable[[], None] = lambda: time.sleep(_PAUSE_S),
+    ) -> None:
+        self._route, self._keep_truth, self._pause = route, keep_truth, pause
+        self._table: Table | None = None
+        self._class_id = np.empty((0, _CLASS_BYTES), np.uint8)
+        self._snippet_hash = np.empty((0, _HASH_BYTES), np.uint8)
+        self._is_known = np.empty(0, np.bool_)
+        self._under_way: deque[_Sent] = deque()
         self.truth: dict[Pair, Truth] = defaultdict(Truth)
-        """Plain sums of all reports that were accepted."""
+        """Plain sums of all reports that were acknowledged."""
         self.outcomes: Counter[Outcome] = Counter()
 
-    def send(self, batch: ReportBatch, encryptor: Encryptor) -> None:
-        """Send the stratified sample of a batch, really sealed."""
-        reports = batch.sealed_reports(encryptor)
-        rows = np.flatnonzero(batch.sealed).tolist()
-        self._learn(reports)
-        by_shard: dict[str, list[tuple[Report, int]]] = defaultdict(list)
-        for report, row in zip(reports, rows, strict=True):
-            by_shard[self._route.owner_of(report.report_id)].append((report, row))
-        for shard, mine in by_shard.items():
-            answers = self._route.accept(shard, [self._arrival(report) for report, _ in mine])
-            for (report, row), answer in zip(mine, answers, strict=True):
-                self.outcomes[answer.outcome] += 1
-                if answer.outcome.acknowledged:
-                    self._add(report, batch, row)
+    def send(self, batch: ReportBatch) -> None:
+        """Send all reports of a batch in the clear; answers may come later, see `finish`."""
+        self._send(batch, np.arange(len(batch)), batch.plain_blobs())
 
-    def _learn(self, reports: Iterable[Report]) -> None:
-        wanted = list(
-            {
-                (each.gpu_model, each.scheme, each.signature)
-                for each in reports
-                if (each.gpu_model, each.signature) not in self._classes
-            }
+    def send_sealed(self, batch: ReportBatch, encryptor: EncryptsMany) -> None:
+        """Send the stratified sample of a batch, really sealed; answers may come later, see `finish`."""
+        rows = np.flatnonzero(batch.sealed)
+        if len(rows):
+            blobs = batch.sealed_blobs(encryptor)
+            self._send(batch, rows, matrix(b"".join(blobs), len(rows)))
+
+    def finish(self) -> None:
+        """Wait for all answers.
+
+        Raises:
+            TransportError: a shard did not take a block for too long.
+        """
+        while self._under_way:
+            self._settle()
+
+    def _send(self, batch: ReportBatch, rows: NDArray[np.int64], blobs: NDArray[np.uint8]) -> None:
+        used, kind = np.unique(batch.app[rows], return_inverse=True)
+        self._learn(batch, used)
+        block = Block(
+            batch.created_hour,
+            self._class_id[used],
+            self._snippet_hash[used],
+            _signature_bytes(batch, used),
+            kind,
+            batch.counter_set[rows],
+            batch.report_id[rows],
+            blobs,
         )
-        if wanted:
-            for (model, _, signature), found in zip(wanted, self._route.match(wanted), strict=True):
-                self._classes[model, signature] = found
+        self._offer(block, batch, rows, 0)
+        while len(self._under_way) > _WINDOW:
+            self._settle()
 
-    def _class_of(self, report: Report) -> SnippetClass:
-        return self._classes[report.gpu_model, report.signature]
+    def _learn(self, batch: ReportBatch, apps: NDArray[np.int64]) -> None:
+        if not len(self._is_known):
+            self._class_id = np.zeros((len(batch.signatures), _CLASS_BYTES), np.uint8)
+            self._snippet_hash = np.zeros((len(batch.signatures), _HASH_BYTES), np.uint8)
+            self._is_known = np.zeros(len(batch.signatures), np.bool_)
+        unknown = apps[~self._is_known[apps]]
+        if not len(unknown):
+            return
+        model, scheme = batch.settings.gpu_model, batch.settings.task.signature_scheme
+        signatures = _signature_bytes(batch, unknown)
+        found = self._route.match([(model, scheme, each.tobytes()) for each in signatures])
+        self._class_id[unknown] = matrix(b"".join(each.class_id for each in found), len(found))
+        self._snippet_hash[unknown] = matrix(b"".join(each.snippet_hash for each in found), len(found))
+        self._is_known[unknown] = True
 
-    def _arrival(self, report: Report) -> Arrival:
-        found = self._class_of(report)
-        return Arrival.of(report, found.class_id, found.snippet_hash)
+    def _offer(self, block: Block, batch: ReportBatch, rows: NDArray[np.int64], attempt: int) -> None:
+        """Send each shard its part."""
+        if self._table is None:
+            self._table = self._route.table()
+        shards = sorted(set(self._table.owners))
+        owner = np.array([shards.index(each) for each in self._table.owners])
+        mine = owner[block.report_id[:, 0]]
+        for at, shard in enumerate(shards):
+            chosen = np.flatnonzero(mine == at)
+            if len(chosen):
+                part = block if len(chosen) == len(block) else block.part(chosen)
+                pending = self._route.offer(shard, part)
+                self._under_way.append(_Sent(part, batch, rows[chosen], pending, attempt))
 
-    def _add(self, report: Report, batch: ReportBatch, row: int) -> None:
-        total = self.truth[Pair(self._class_of(report).class_id, report.counter_set)]
-        total.bins += batch.counts[row]
-        total.unfilled += int(batch.unfilled[row])
-        total.real_reports += int(batch.real[row])
-        total.weight += 1
+    def _settle(self) -> None:
+        """Take the oldest answer; what was not judged is offered again."""
+        sent = self._under_way.popleft()
+        try:
+            answer = self._route.answer(sent.pending)
+        except PenroseError as error:
+            again, reason = np.arange(len(sent.block)), error.message
+        else:
+            again = answer.rows(*(each for each in OUTCOMES if each.send_again))
+            reason = "; ".join(each for each in answer.details.values() if each)
+            self._note(sent, answer)
+        if not len(again):
+            return
+        if sent.attempt == _ATTEMPTS:
+            message = f"No shard took {len(again)} reports: {reason}"
+            raise TransportError(message, remedy="Look at the shards.")
+        self._table = None
+        if sent.attempt:  # a bucket that has moved is found at once
+            self._pause()
+        self._offer(sent.block.part(again), sent.batch, sent.rows[again], sent.attempt + 1)
+
+    def _note(self, sent: _Sent, answer: BlockAnswer) -> None:
+        counts = answer.counts()
+        self.outcomes.update({each: count for each, count in counts.items() if not each.send_again})
+        if self._keep_truth:
+            done = answer.rows(Outcome.ACCEPTED, Outcome.KNOWN)
+            for key, places in sent.block.part(done).groups(BatchId(0)).items():
+                pair = Pair(key.class_id, key.counter_set)
+                self.truth[pair].add(_truth_of(sent.batch, sent.rows[done][places]))
+
+
+def _truth_of(batch: ReportBatch, rows: NDArray[np.int64]) -> Truth:
+    return Truth(
+        batch.counts[rows].sum(axis=0),
+        int(batch.unfilled[rows].sum()),
+        int(batch.real[rows].sum()),
+        len(rows),
+    )
+
+
+def _signature_bytes(batch: ReportBatch, apps: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(batch.signatures[apps]).astype("<u4").view(np.uint8)
+
+
+def merged(parts: Sequence[Mapping[Pair, Truth]]) -> dict[Pair, Truth]:
+    """The truth of several fleets together."""
+    total: dict[Pair, Truth] = defaultdict(Truth)
+    for part in parts:
+        for pair, each in part.items():
+            total[pair].add(each)
+    return dict(total)
 
 
 def differences(truth: Mapping[Pair, Truth], opened: Mapping[Pair, Slots]) -> list[Pair]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -25,11 +25,10 @@ from penrose_ray.types import ReportId
 from penrose_ray.wire import Report, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from penrose_ray.crypto.blinding import Encryptor
     from penrose_ray.sim.fill import Due
     from penrose_ray.sim.scenario import Scenario
     from penrose_ray.task import Task
@@ -39,6 +38,14 @@ _IDS, _SHAPES, _ROUNDING, _SIGNATURES, _COVER, _STRATA = 11, 12, 13, 14, 15, 16
 _HOUR_S = 3600
 _ID_WORDS = 4
 _MOST_COVERS = 8
+
+
+class EncryptsMany(Protocol):
+    """Who seals a fleet's sample: an encryptor, or a pool of them."""
+
+    def encrypt_many(self, plaintexts: Sequence[tuple[int, ...]]) -> list[bytes]:
+        """Blobs of packed reports, in order."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +113,7 @@ class ReportBatch:
     def __len__(self) -> int:
         return len(self.client)
 
-    @property
+    @cached_property
     def unfilled(self) -> NDArray[np.int64]:
         """Samples missing from full histograms."""
         return np.asarray(self.settings.task.samples_per_histogram - self.counts.sum(axis=1), np.int64)
@@ -120,23 +127,21 @@ class ReportBatch:
         """All reports, with plain blobs."""
         return [self._report(row, blob.tobytes()) for row, blob in enumerate(self.plain_blobs())]
 
-    def sealed_reports(self, encryptor: Encryptor) -> list[Report]:
-        """The reports of the stratified sample, really encrypted."""
-        return [
-            self._report(int(row), self._seal(int(row), encryptor)) for row in np.flatnonzero(self.sealed)
-        ]
+    def sealed_blobs(self, encryptor: EncryptsMany) -> list[bytes]:
+        """Ciphertexts of the stratified sample."""
+        rows, profile = np.flatnonzero(self.sealed).tolist(), self.settings.task.profile()
+        slots = [Slots(self.counts[row], int(self.unfilled[row]), int(self.real[row])) for row in rows]
+        return encryptor.encrypt_many([pack(each, profile) for each in slots])
 
-    def records(self, encryptor: Encryptor | None = None) -> list[bytes]:
+    def sealed_reports(self, encryptor: EncryptsMany) -> list[Report]:
+        """The reports of the stratified sample, really encrypted."""
+        rows = np.flatnonzero(self.sealed).tolist()
+        return [self._report(row, blob) for row, blob in zip(rows, self.sealed_blobs(encryptor), strict=True)]
+
+    def records(self, encryptor: EncryptsMany | None = None) -> list[bytes]:
         """Wire records: of all reports in the clear, or of the sealed sample when an encryptor is given."""
         reports = self.plain_reports() if encryptor is None else self.sealed_reports(encryptor)
         return [encode(each) for each in reports]
-
-    def _seal(self, row: int, encryptor: Encryptor) -> bytes:
-        counts = self.counts[row]
-        unfilled = self.settings.task.samples_per_histogram - int(counts.sum())
-        return encryptor.encrypt(
-            pack(Slots(counts, unfilled, int(self.real[row])), self.settings.task.profile())
-        )
 
     def _report(self, row: int, blob: bytes) -> Report:
         task = self.settings.task
@@ -208,13 +213,12 @@ class Fleet:
             self._fill.start_window()
             for block in self._blocks:
                 self._fill.take(block.visits(window), block.first)
-        for due in self._fill.close():
-            rows = self._rows(due, batch)
-            for start in range(0, len(rows.client), size):
-                yield self._batch_of(rows.part(slice(start, start + size)), batch)
+        rows = _by_class([self._rows(due, batch) for due in self._fill.close()])
+        for start in range(0, len(rows.client), size):
+            yield self._batch_of(rows.part(slice(start, start + size)), batch)
 
     def _rows(self, due: Due, batch: BatchId) -> _Rows:
-        """One row a report, cover reports included, in the order of clients."""
+        """One row a report, cover reports included."""
         most = self.settings.task.samples_per_histogram
         pieces = due.full + (due.rest > 0)
         owner = np.repeat(np.arange(len(pieces)), pieces)
@@ -222,7 +226,7 @@ class Fleet:
         samples = np.where(piece < due.full[owner], most, due.rest[owner])
         number = piece * (_MOST_COVERS + 1)
         real = _Rows(due.client[owner], due.cycle[owner], samples, number)
-        return real.joined(self._covers(real, due, batch))
+        return _joined([real, self._covers(real, due, batch)])
 
     def _covers(self, real: _Rows, due: Due, batch: BatchId) -> _Rows:
         """Cover reports of these clients: after each real one geometrically many, of any of its classes."""
@@ -292,11 +296,19 @@ class _Rows:
     def part(self, rows: slice | NDArray[np.int64]) -> _Rows:
         return _Rows(self.client[rows], self.cycle[rows], self.samples[rows], self.number[rows])
 
-    def joined(self, other: _Rows) -> _Rows:
-        """Both, in an order that depends on clients and reports only."""
-        columns = zip(self._columns(), other._columns(), strict=True)
-        both = _Rows(*(np.concatenate(pair) for pair in columns))
-        return both.part(np.lexsort((both.number, both.cycle, both.client)))
-
-    def _columns(self) -> tuple[NDArray[np.int64], ...]:
+    def columns(self) -> tuple[NDArray[np.int64], ...]:
+        """Client, cycle, samples, number."""
         return self.client, self.cycle, self.samples, self.number
+
+
+def _joined(parts: Sequence[_Rows]) -> _Rows:
+    return _Rows(*map(np.concatenate, zip(*(part.columns() for part in parts), strict=True)))
+
+
+def _by_class(parts: Sequence[_Rows]) -> _Rows:
+    """All rows, those of a class and counter group together, so that a message has few signatures.
+
+    The order depends on clients and reports only.
+    """
+    rows = _joined(parts)
+    return rows.part(np.lexsort((rows.number, rows.client, rows.cycle)))

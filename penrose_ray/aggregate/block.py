@@ -23,26 +23,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+HASH_BYTES: Final = 32
 OUTCOMES: Final = tuple(Outcome)
 """An outcome's place is its code in `BlockAnswer`."""
 
 
-class BlockClass(msgspec.Struct, frozen=True, array_like=True):
-    """What the reports of one exact signature have in common."""
-
-    class_id: bytes
-    snippet_hash: bytes
-    signature: bytes
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
-    """n reports that were created in the same hour."""
+    """n reports that were created in the same hour, of k exact signatures."""
 
     created_hour: int
-    classes: tuple[BlockClass, ...]
-    class_of: NDArray[np.int64]
-    """Place in `classes`, shape (n,)."""
+    class_id: NDArray[np.uint8]
+    """Class that each signature belongs to, shape (k, 16)."""
+    snippet_hash: NDArray[np.uint8]
+    """Shape (k, 32)."""
+    signature: NDArray[np.uint8]
+    """Shape (k, bytes of a signature)."""
+    kind: NDArray[np.int64]
+    """Place of each report's signature, shape (n,)."""
     counter_set: NDArray[np.int64]
     """Shape (n,)."""
     report_id: NDArray[np.uint8]
@@ -51,28 +49,34 @@ class Block:
     """Shape (n, bytes of a blob)."""
 
     def __len__(self) -> int:
-        return len(self.class_of)
+        return len(self.kind)
 
     @classmethod
     def of(cls, arrivals: Sequence[Arrival]) -> Block:
         """These arrivals, of one hour, as a block."""
-        kinds = [BlockClass(each.class_id, each.snippet_hash, each.signature) for each in arrivals]
+        kinds = [(each.class_id, each.snippet_hash, each.signature) for each in arrivals]
         places = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
+        class_id, snippet_hash, signature = zip(*places, strict=True)
         return cls(
             arrivals[0].created_hour,
-            tuple(places),
+            matrix(b"".join(class_id), len(places)),
+            matrix(b"".join(snippet_hash), len(places)),
+            matrix(b"".join(signature), len(places)),
             np.array([places[kind] for kind in kinds], np.int64),
             np.array([each.counter_set for each in arrivals], np.int64),
-            _matrix(b"".join(each.report_id for each in arrivals), len(arrivals)),
-            _matrix(b"".join(each.blob for each in arrivals), len(arrivals)),
+            matrix(b"".join(each.report_id for each in arrivals), len(arrivals)),
+            matrix(b"".join(each.blob for each in arrivals), len(arrivals)),
         )
 
     def part(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Block:
-        """Some of these reports."""
+        """Some of these reports, with their signatures only."""
+        used, kind = np.unique(self.kind[rows], return_inverse=True)
         return Block(
             self.created_hour,
-            self.classes,
-            self.class_of[rows],
+            self.class_id[used],
+            self.snippet_hash[used],
+            self.signature[used],
+            kind,
             self.counter_set[rows],
             self.report_id[rows],
             self.blobs[rows],
@@ -80,66 +84,56 @@ class Block:
 
     def ids(self) -> list[ReportId]:
         """Report ids in order."""
-        raw = self.report_id.tobytes()
-        return [ReportId(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES)]
+        return [ReportId(each) for each in _pieces(self.report_id)]
 
     def blob_list(self) -> list[bytes]:
         """Blobs in order."""
-        raw, width = self.blobs.tobytes(), self.blobs.shape[1]
-        return [raw[at : at + width] for at in range(0, len(raw), width)]
+        return _pieces(self.blobs)
+
+    def keys(self, batch: BatchId) -> list[SumKey]:
+        """The sum that each report joins."""
+        class_ids = [ClassId(each) for each in _pieces(self.class_id)]
+        pairs = zip(self.kind.tolist(), self.counter_set.tolist(), strict=True)
+        return [SumKey(class_ids[kind], counter_set, batch) for kind, counter_set in pairs]
 
     def groups(self, batch: BatchId) -> dict[SumKey, list[int]]:
         """Places of the reports of each sum."""
-        numbers: dict[bytes, int] = {}
-        number = np.array([numbers.setdefault(each.class_id, len(numbers)) for each in self.classes])
-        pair = number[self.class_of] * (int(self.counter_set.max()) + 1) + self.counter_set
-        order = np.argsort(pair, kind="stable")
-        starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
-        firsts, places = order[starts], order.tolist()
-        keys = zip(self.class_of[firsts].tolist(), self.counter_set[firsts].tolist(), strict=True)
-        ends = zip(starts.tolist(), [*starts[1:].tolist(), len(places)], strict=True)
-        return {
-            SumKey(ClassId(self.classes[kind].class_id), counter, batch): places[start:end]
-            for (kind, counter), (start, end) in zip(keys, ends, strict=True)
-        }
+        found: dict[SumKey, list[int]] = {}
+        for at, key in enumerate(self.keys(batch)):
+            found.setdefault(key, []).append(at)
+        return found
 
     def arrivals(self) -> list[Arrival]:
         """The same, one by one."""
+        kinds = list(
+            zip(_pieces(self.class_id), _pieces(self.snippet_hash), _pieces(self.signature), strict=True)
+        )
         columns = zip(
-            self.ids(), self.class_of.tolist(), self.counter_set.tolist(), self.blob_list(), strict=True
+            self.ids(), self.kind.tolist(), self.counter_set.tolist(), self.blob_list(), strict=True
         )
         found = []
         for report_id, kind, counter_set, blob in columns:
-            named = self.classes[kind]
-            class_id = ClassId(named.class_id)
+            class_id, snippet_hash, signature = kinds[kind]
+            hour = self.created_hour
             found.append(
-                Arrival(
-                    report_id,
-                    class_id,
-                    named.snippet_hash,
-                    counter_set,
-                    self.created_hour,
-                    named.signature,
-                    blob,
-                )
+                Arrival(report_id, ClassId(class_id), snippet_hash, counter_set, hour, signature, blob)
             )
         return found
 
     def rows(self, batch: BatchId) -> list[Row]:
         """The same as the journal keeps them one by one."""
-        return [
-            Row(each, bucket_of(each.report_id), SumKey(each.class_id, each.counter_set, batch))
-            for each in self.arrivals()
-        ]
+        pairs = zip(self.arrivals(), self.keys(batch), strict=True)
+        return [Row(each, bucket_of(each.report_id), key) for each, key in pairs]
 
     def encode(self, batch: BatchId) -> bytes:
         """The journal's record."""
-        used, class_of = np.unique(self.class_of, return_inverse=True)
         record = _Record(
             batch,
             self.created_hour,
-            tuple(self.classes[at] for at in used.tolist()),
-            class_of.astype("<u4").tobytes(),
+            self.class_id.tobytes(),
+            self.snippet_hash.tobytes(),
+            self.signature.tobytes(),
+            self.kind.astype("<u4").tobytes(),
             self.counter_set.astype("<u4").tobytes(),
             self.report_id.tobytes(),
             self.blobs.tobytes(),
@@ -150,8 +144,10 @@ class Block:
 class _Record(msgspec.Struct, frozen=True, array_like=True):
     batch: int
     created_hour: int
-    classes: tuple[BlockClass, ...]
-    class_of: bytes
+    class_id: bytes
+    snippet_hash: bytes
+    signature: bytes
+    kind: bytes
     counter_set: bytes
     report_id: bytes
     blobs: bytes
@@ -167,14 +163,16 @@ def decode(raw: bytes) -> tuple[Block, BatchId]:
         found = msgspec.msgpack.decode(raw, type=_Record)
     except msgspec.MsgspecError as error:
         raise DamagedRowError("a block of reports") from error
-    count = len(found.report_id) // ID_BYTES
+    count, kinds = len(found.report_id) // ID_BYTES, len(found.snippet_hash) // HASH_BYTES
     block = Block(
         found.created_hour,
-        found.classes,
-        np.frombuffer(found.class_of, "<u4").astype(np.int64),
+        matrix(found.class_id, kinds),
+        matrix(found.snippet_hash, kinds),
+        matrix(found.signature, kinds),
+        np.frombuffer(found.kind, "<u4").astype(np.int64),
         np.frombuffer(found.counter_set, "<u4").astype(np.int64),
-        _matrix(found.report_id, count),
-        _matrix(found.blobs, count),
+        matrix(found.report_id, count),
+        matrix(found.blobs, count),
     )
     return block, BatchId(found.batch)
 
@@ -198,5 +196,11 @@ class BlockAnswer:
         return {outcome: count for outcome, count in zip(OUTCOMES, counts, strict=True) if count}
 
 
-def _matrix(raw: bytes, rows: int) -> NDArray[np.uint8]:
+def matrix(raw: bytes, rows: int) -> NDArray[np.uint8]:
+    """Bytes as so many rows."""
     return np.frombuffer(raw, np.uint8).reshape(rows, -1)
+
+
+def _pieces(columns: NDArray[np.uint8]) -> list[bytes]:
+    raw, width = columns.tobytes(), columns.shape[1]
+    return [raw[at : at + width] for at in range(0, len(raw), width)]

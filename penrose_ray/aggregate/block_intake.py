@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penrose_ray.aggregate.arrival import Outcome, SumKey
+from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.block import OUTCOMES, BlockAnswer
 from penrose_ray.aggregate.events import Joined
 from penrose_ray.aggregate.shard import HOURS_AHEAD, HOURS_BEHIND
 from penrose_ray.aggregate.thinning import kept
 from penrose_ray.errors import JournalError
-from penrose_ray.types import ClassId
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from penrose_ray.aggregate.block import Block
@@ -48,11 +49,15 @@ class BlockIntake:
         if repeated.any():
             return self._take_apart(block, repeated)
         batch = self._core.shard.batch_for(block.created_hour)
-        judgement = _Judgement(block, batch, self._core)
+        blobs = block.blob_list()
+        judgement = _Judgement(block, blobs, batch, self._core)
         judgement.judge()
         accepted = judgement.rows(Outcome.ACCEPTED)
-        if len(accepted):
-            self._keep(block if len(accepted) == len(block) else block.part(accepted), batch)
+        if len(accepted) == len(block):
+            self._keep(block, blobs, batch)
+        elif len(accepted):
+            part = block.part(accepted)
+            self._keep(part, part.blob_list(), batch)
         return judgement.answer()
 
     def _take_apart(self, block: Block, repeated: NDArray[np.bool_]) -> BlockAnswer:
@@ -65,13 +70,13 @@ class BlockIntake:
             details |= answer.details
         return BlockAnswer(codes, details)
 
-    def _keep(self, block: Block, batch: BatchId) -> None:
+    def _keep(self, block: Block, blobs: Sequence[bytes], batch: BatchId) -> None:
         with self._core.journal.change() as change:
             change.insert_block(block, batch)
         groups = block.groups(batch)
         self._core.shard.handle(Joined({key: len(places) for key, places in groups.items()}))
         try:
-            self._core.sums.add_groups(groups, block.ids(), block.blob_list())
+            self._core.sums.add_groups(groups, block.ids(), blobs)
         except JournalError:  # they are on disk; only the sums in memory lack them
             self._core.distrust()
 
@@ -89,15 +94,15 @@ def _repeated(block: Block) -> NDArray[np.bool_]:
 class _Judgement:
     """Outcomes of a block's reports; the rules are asked last to first, so the first one has its way."""
 
-    def __init__(self, block: Block, batch: BatchId, core: Core) -> None:
-        self._block, self._batch, self._core = block, batch, core
+    def __init__(self, block: Block, blobs: Sequence[bytes], batch: BatchId, core: Core) -> None:
+        self._block, self._blobs, self._batch, self._core = block, blobs, batch, core
         self._codes = np.full(len(block), _CODE[Outcome.ACCEPTED], np.uint8)
         self._details: dict[Outcome, str] = {}
 
     def judge(self) -> None:
         """Ask every rule."""
         shard = self._core.shard
-        faults = self._core.sums.faults(self._block.blob_list())
+        faults = self._core.sums.faults(self._blobs)
         for fault in faults.values():
             self._set(np.array(list(faults), np.int64), Outcome.REFUSED_CIPHERTEXT, fault.message)
             break
@@ -135,13 +140,10 @@ class _Judgement:
         levels = {key: level for key, level in self._core.shard.thinned.items() if key.batch == self._batch}
         if not levels:
             return
-        ids, block = self._block.ids(), self._block
-        for at, (kind, counter_set) in enumerate(
-            zip(block.class_of.tolist(), block.counter_set.tolist(), strict=True)
-        ):
-            key = SumKey(ClassId(block.classes[kind].class_id), counter_set, self._batch)
+        keys = self._block.keys(self._batch)
+        for at, (report_id, key) in enumerate(zip(self._block.ids(), keys, strict=True)):
             level = levels.get(key, 0)
-            if not kept(ids[at], level):
+            if not kept(report_id, level):
                 detail = f"one report in {2**level} of this class is kept"
                 self._set(np.array([at]), Outcome.THINNED, detail)
 

@@ -53,8 +53,7 @@ def entries_of_block(block: Block, batch: BatchId, first: int) -> Entries:
     entries = np.empty(len(block), dtype=ENTRY)
     entries["arrival"] = np.arange(first, first + len(block))
     entries["id"] = block.report_id
-    class_ids = np.frombuffer(b"".join(each.class_id for each in block.classes), dtype="V16")
-    entries["class_id"] = class_ids[block.class_of]
+    entries["class_id"] = np.ascontiguousarray(block.class_id).view("V16").ravel()[block.kind]
     entries["batch"] = batch
     entries["counter_set"] = block.counter_set
     return entries

@@ -43,6 +43,8 @@ class Score:
 
     def touched(self, hour: int) -> Score:
         """The score after a use in `hour`."""
+        if self.used and self.hour == hour:
+            return self
         now = self.at(hour)
         return now if now.used else Score(now.value, now.hour, used=True)
 

@@ -169,7 +169,7 @@ class Sums:
             self._totals.merge(key, record.blob, record.weight)
             checksum = int.from_bytes(record.id_checksum, "big")
             total = self._hot[key] = _Sum(checksum, record.score, stored=True)
-        if total is not None and (score := total.score.touched(self._hour())) != total.score:
+        if total is not None and (score := total.score.touched(self._hour())) is not total.score:
             total.score, total.stored = score, False
         return total
 

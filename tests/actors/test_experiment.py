@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival
+    from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.crypto.keyfile import DesignKeys
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
-    from penrose_ray.types import ReportId
 
 BATCH = BatchId(240_000)
 NAMES = ("shard-0", "shard-1")
@@ -50,11 +49,15 @@ class Route:
     def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
         return self.journal.match([(model, Signature.from_bytes(*rest)) for model, *rest in wanted])
 
-    def owner_of(self, report_id: ReportId) -> str:
-        return self._table.owner_of(report_id)
+    def table(self) -> Table:
+        return self._table
 
-    def accept(self, shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
-        return self.shards[shard].accept(arrivals)
+    def offer(self, shard: str, block: Block) -> object:
+        return shard, block
+
+    def answer(self, pending: tuple[str, Block]) -> BlockAnswer:
+        shard, block = pending
+        return self.shards[shard].accept_block(block)
 
     def opened(self, keys: DesignKeys) -> tuple[dict[Pair, Slots], Counter[Pair]]:
         """Sums of both shards, decrypted and checked, and their weights."""
@@ -101,7 +104,8 @@ def test_the_sealed_sample_opens_to_the_truth(
     encryptor = Encryptor(route.task.key(), route.task.profile(), exponent="short")
     for first in (0, 1000):  # two fleets, as two actors would hold them
         for batch in Fleet(first, 1000, settings, seed=4).reports(BATCH):
-            experiment.send(batch, encryptor)
+            experiment.send_sealed(batch, encryptor)
+    experiment.finish()
     slots, weights = route.opened(design_keys)
     assert set(experiment.outcomes) == {Outcome.ACCEPTED}
     assert experiment.outcomes.total() == weights.total() > 50
@@ -117,7 +121,8 @@ def test_a_fleet_sent_again_counts_once(route: Route, settings: FleetSettings) -
     for _ in range(2):
         experiment = Experiment(route)
         for batch in Fleet(0, 400, settings, seed=4).reports(BATCH):
-            experiment.send(batch, encryptor)
+            experiment.send_sealed(batch, encryptor)
+        experiment.finish()
         outcomes.update(experiment.outcomes)
     assert outcomes[Outcome.ACCEPTED] == outcomes[Outcome.KNOWN] > 0
     assert len(outcomes) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -161,9 +161,7 @@ def test_a_block_is_judged_as_its_reports_would_be_one_by_one(
 
 def test_blobs_of_the_wrong_width_are_refused(shard: ShardService, plain: Task) -> None:
     block = Block.of(some(plain, range(4)))
-    narrow = Block(
-        HOUR, block.classes, block.class_of, block.counter_set, block.report_id, block.blobs[:, :-1]
-    )
+    narrow = replace(block, blobs=block.blobs[:, :-1])
     answer = shard.accept_block(narrow)
     assert answer.counts() == {Outcome.REFUSED_CIPHERTEXT: 4}
     assert "bytes" in answer.details[Outcome.REFUSED_CIPHERTEXT]
@@ -283,6 +281,6 @@ def test_a_record_gives_the_block_back(plain: Task) -> None:
     arrivals = [*some(plain, range(3)), one(plain, 3, name="b", counter_set=1)]
     block, batch = decode(Block.of(arrivals).part(np.array([0, 3])).encode(BatchId(7)))
     assert (batch, block.arrivals()) == (7, [arrivals[0], arrivals[3]])
-    assert len(block.classes) == 2
+    assert len(block.signature) == 2
     with pytest.raises(DamagedRowError):
         decode(b"\x93 none")
