@@ -109,7 +109,7 @@ class Client:
         self._indexes: dict[int, SnippetIndex[LocalClass]] = {}
         self._waiting = WaitingSamples(len(source.counters))
         self._histograms = OpenHistograms(task, rng)
-        self._encryptor = Encryptor(task.key(), task.profile())
+        self._encryptor = Encryptor(task.key(), task.profile(), small=True)
         self._sealers: dict[int, Sealer] = {}
         self._counts = ClientCounts()
 

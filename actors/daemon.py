@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _PID = "client.pid"
 _IDLE_S = 0.1
+_LONGEST_IDLE_S = 0.5
+"""A ring holds a second of the fastest program seen."""
 _STOP_S = 20.0
 
 
@@ -120,14 +122,16 @@ class HostClient:
         on_duty: Callable[[Duty], object],
     ) -> ClientCounts:
         """Go on until told to stop or the source has ended; what is due is sent or spooled."""
+        idle_s = _IDLE_S
         while not should_stop() and not self._source.exhausted:
             duty = self._guard.decide()
             on_duty(duty)
             started_ns = time.process_time_ns()
             taken = self._client.step() if duty.on else 0
             self._guard.spend(time.process_time_ns() - started_ns)
+            idle_s = _IDLE_S if taken else min(2 * idle_s, _LONGEST_IDLE_S)
             if not taken:
-                wait(_IDLE_S)
+                wait(idle_s)
         self._client.finish()
         self._source.close()
         return self._client.counts

@@ -121,9 +121,7 @@ def _hta_interpreter() -> str | None:
 def _child(name: str, path: Path, tools: list[str] | tuple[str, ...], hta: str | None) -> list[float]:
     interpreter = hta if name == "hta" and hta else sys.executable
     command = [interpreter, "-m", "benchmarks.tools", "--child", name, str(path), ",".join(tools)]
-    done = subprocess.run(  # noqa: S603 - this file
-        command, check=True, capture_output=True, text=True, timeout=OPERATORS_LIMIT_S
-    )
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=OPERATORS_LIMIT_S)
     values: list[float] = json.loads(done.stdout.splitlines()[-1])
     return values
 

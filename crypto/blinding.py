@@ -55,10 +55,13 @@ class _Textbook:
 class _FixedBaseBlinding:
     """hs^r from tables, r uniform of a fixed number of bits."""
 
-    def __init__(self, key: PublicKey, exponent_bits: int, randbits: Callable[[int], int]) -> None:
+    def __init__(
+        self, key: PublicKey, exponent_bits: int, randbits: Callable[[int], int], *, small: bool
+    ) -> None:
         self._key = key
         self._exponent_bits = exponent_bits
         self._randbits = randbits
+        self._small = small
 
     @cached_property
     def _power(self) -> Comb | FixedBase:
@@ -67,7 +70,7 @@ class _FixedBaseBlinding:
         root = random_unit(n, self._randbits)
         hs = gmpy2.powmod(n - root * root % n, n, n2)
         comb = native.comb(hs, n2, self._key.bits // 4, self._exponent_bits)
-        return comb or FixedBase(hs, n2, self._exponent_bits)
+        return comb or FixedBase(hs, n2, self._exponent_bits, small=self._small)
 
     def blindings(self, count: int) -> list[mpz]:
         return self._power.powers([self._randbits(self._exponent_bits) for _ in range(count)])
@@ -86,7 +89,8 @@ class Encryptor:
     """Encrypts and re-randomises under one public key.
 
     `exponent` picks the randomness: "half" (|n|/2 bits, the published proof), "short" (448 or 512 bits,
-    a stronger assumption) or "textbook" (r^n). `randbits` is for tests and vectors only.
+    a stronger assumption) or "textbook" (r^n). `small` is for processes that seal now and then: where the
+    native kernel is off, tables take 5 MB instead of 38. `randbits` is for tests and vectors only.
 
     Raises:
         WrongKeyError: the key's size is not the profile's.
@@ -98,12 +102,13 @@ class Encryptor:
         profile: SlotProfile,
         *,
         exponent: Exponent = "half",
+        small: bool = False,
         randbits: Callable[[int], int] = secrets.randbits,
     ) -> None:
         require_size(public_key, profile)
         self._key = public_key
         self._profile = profile
-        self._source = _source(public_key, exponent, randbits)
+        self._source = _source(public_key, exponent, randbits, small=small)
         self._pool: deque[mpz] = deque()
         self._pool_pid = os.getpid()
 
@@ -166,8 +171,9 @@ def _blind(plaintext: int, zero: mpz, n: mpz, n_squared: mpz) -> mpz:
     return product - n_squared if product >= n_squared else product
 
 
-def _source(key: PublicKey, exponent: Exponent, randbits: Callable[[int], int]) -> _Source:
+def _source(key: PublicKey, exponent: Exponent, randbits: Callable[[int], int], *, small: bool) -> _Source:
     if exponent == "textbook":
         return _Textbook(key, randbits)
     half = key.bits // 2
-    return _FixedBaseBlinding(key, half if exponent == "half" else _SHORT_BITS.get(key.bits, half), randbits)
+    bits = half if exponent == "half" else _SHORT_BITS.get(key.bits, half)
+    return _FixedBaseBlinding(key, bits, randbits, small=small)

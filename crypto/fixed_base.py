@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _SHORT_BITS: Final = 600
 """Exponents up to here have digits of 9 bits, longer ones of 8: tables of 23 and 38 MB at 3,072 bits."""
+_SMALL_WIDTH: Final = 4
+"""A table of 5 MB, and twice the products."""
 
 
 class FixedBase:
@@ -20,9 +22,9 @@ class FixedBase:
     Table look-ups depend on e: a process that shares this core's cache may learn about them.
     """
 
-    def __init__(self, base: mpz, modulus: mpz, exponent_bits: int) -> None:
+    def __init__(self, base: mpz, modulus: mpz, exponent_bits: int, *, small: bool = False) -> None:
         self._modulus = modulus
-        self._width = 9 if exponent_bits <= _SHORT_BITS else 8
+        self._width = _SMALL_WIDTH if small else 9 if exponent_bits <= _SHORT_BITS else 8
         self._rows = [_row(base, modulus, self._width)]
         for _ in range(-(-exponent_bits // self._width) - 1):
             top = self._rows[-1]

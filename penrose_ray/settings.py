@@ -30,7 +30,7 @@ VariableName = Annotated[str, Field(pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")]
 class Section(BaseModel):
     """A table of a configuration file: immutable, and unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class ServiceSettings(Section):

@@ -1,7 +1,12 @@
-"""Commands, and the one place where errors become exit codes."""
+"""Commands, and the one place where errors become exit codes.
+
+Only the command that is called is imported: all of them together take a second and 40 MB, which a client that
+stays on a GPU's host must not.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -9,64 +14,66 @@ import sys
 import typer
 
 from penrose_ray import __version__
-from penrose_ray.cli import (
-    capture,
-    classify,
-    client,
-    config,
-    doctor,
-    gatekeeper,
-    inspect,
-    issuer,
-    keys,
-    linkability,
-    plan,
-    release,
-    report,
-    run,
-    service,
-    simulate,
-    task,
-    verify,
-)
 from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, PenroseError
 
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="penrose",
-    help="How a fleet's GPUs are used, without anyone but a GPU's owner learning what that GPU runs.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("run")(run.run)
-app.command("up")(service.up)
-app.command("status")(service.status)
-app.command("compact")(service.compact)
-app.command("down")(service.down)
-app.command("capture")(capture.capture)
-app.command("inspect")(inspect.inspect)
-app.command("classify")(classify.classify)
-app.command("simulate")(simulate.simulate)
-app.command("plan")(plan.plan)
-app.command("linkability")(linkability.linkability)
-app.command("gatekeeper")(gatekeeper.gatekeeper)
-app.command("report")(report.report)
-app.command("verify")(verify.verify)
-app.command("doctor")(doctor.doctor)
-app.add_typer(issuer.app, name="issuer")
-app.add_typer(release.app, name="release")
-app.add_typer(client.app, name="client")
-app.add_typer(config.app, name="config")
-app.add_typer(keys.app, name="keys")
-app.add_typer(task.app, name="task")
+COMMANDS = {
+    "run": "run.run",
+    "up": "service.up",
+    "status": "service.status",
+    "compact": "service.compact",
+    "down": "service.down",
+    "capture": "capture.capture",
+    "inspect": "inspect.inspect",
+    "classify": "classify.classify",
+    "simulate": "simulate.simulate",
+    "plan": "plan.plan",
+    "linkability": "linkability.linkability",
+    "gatekeeper": "gatekeeper.gatekeeper",
+    "report": "report.report",
+    "verify": "verify.verify",
+    "doctor": "doctor.doctor",
+    "issuer": "issuer.app",
+    "release": "release.app",
+    "client": "client.app",
+    "config": "config.app",
+    "keys": "keys.app",
+    "task": "task.app",
+    "version": "app.version",
+}
+"""Name -> module of this package and its function, or its `app` with commands of its own."""
 
 
-@app.command("version")
+def application(*names: str) -> typer.Typer:
+    """The command line with the commands of these names."""
+    made = typer.Typer(
+        name="penrose",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(penrose)
+    for name in names:
+        module, _, attribute = COMMANDS[name].partition(".")
+        found = getattr(importlib.import_module(f"penrose_ray.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            made.add_typer(found, name=name)
+        else:
+            made.command(name)(found)
+    return made
+
+
+def penrose() -> None:
+    """How a fleet's GPUs are used, without anyone but a GPU's owner learning what that GPU runs."""
+
+
 def version() -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example: penrose version
+    """
     typer.echo(__version__)
 
 
@@ -74,11 +81,20 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def main(command: typer.Typer = app) -> None:
-    """Entry point: exit code 0, 1 (a bug), 2 (usage), 130 (interrupted), or the error's own."""
+def _called() -> typer.Typer:
+    """The command line with the command that the arguments name, with all where they name none."""
+    return application(*([name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS))
+
+
+def main(command: typer.Typer | None = None) -> None:
+    """Entry point: exit code 0, 1 (a bug), 2 (usage), 130 (interrupted), or the error's own.
+
+    Args:
+        command: another command line than `penrose`, for scripts.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = command(standalone_mode=False) or 0
+        code = (command or _called())(standalone_mode=False) or 0
         if code == INTERRUPTED:
             say("interrupted")
         sys.exit(code)

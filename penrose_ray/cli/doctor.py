@@ -79,7 +79,6 @@ def client_findings(machine: Machine, state: Path) -> Iterator[Finding]:
     yield gpu.counter_permission(machine)
     yield gpu.sources(machine)
     yield gpu.compiler(machine)
-    yield gpu.native_kernel(machine)
     yield host.memory(machine, need)
     yield host.memory_limit(machine, need)
     yield host.cpu_limit(machine, 1)

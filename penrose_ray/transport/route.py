@@ -8,9 +8,6 @@ from urllib.parse import urlsplit
 
 from penrose_ray.errors import ConfigError
 from penrose_ray.transport.http import HttpUploader
-from penrose_ray.transport.tls import TlsDial
-from penrose_ray.transport.tor.client import OwnTor, onion_uploader
-from penrose_ray.transport.tor.socks import SocksDial, SocksPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,10 +43,15 @@ def route_to(gateway: str, task_id: TaskId, home: Path, *, socks: str = "") -> R
     """
     parts = urlsplit(gateway)
     if parts.scheme == "https":
+        from penrose_ray.transport.tls import TlsDial  # noqa: PLC0415 - certificates take 3 MB
+
         dial = TlsDial(_pins(home / "tls" / "pins"), home / "tls" / "client.pem", home / "tls" / "client.key")
         return Route(HttpUploader(gateway, task_id, dial=dial), anonymous=False, close=_nothing)
     if not (parts.hostname or "").endswith(".onion"):
         return Route(HttpUploader(gateway, task_id), anonymous=False, close=_nothing)
+    from penrose_ray.transport.tor.client import OwnTor, onion_uploader  # noqa: PLC0415 - as above
+    from penrose_ray.transport.tor.socks import SocksDial, SocksPort  # noqa: PLC0415
+
     host = parts.hostname or ""
     if socks:
         through = SocksDial(SocksPort(_host_and_port(socks)))

@@ -129,10 +129,11 @@ def test_injected_randomness_makes_known_ciphertexts(key: PrivateKey, std: SlotP
     assert [int(c) for c in split(encryptor.encrypt((7, 8)), std)] == expected
 
 
+@pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("exponent_bits", [1, 8, 13, 64])
-def test_fixed_base_is_a_power(exponent_bits: int) -> None:
+def test_fixed_base_is_a_power(exponent_bits: int, *, small: bool) -> None:
     modulus, base = gmpy2.mpz(10**40 + 121), gmpy2.mpz(987_654_321)
-    table = FixedBase(base, modulus, exponent_bits)
+    table = FixedBase(base, modulus, exponent_bits, small=small)
     exponents = [0, 1, (1 << exponent_bits) - 1, (1 << exponent_bits) // 3]
     assert table.powers(exponents) == [pow(987_654_321, e, 10**40 + 121) for e in exponents]
 
