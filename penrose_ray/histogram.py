@@ -165,25 +165,28 @@ def marginal(counter_set: CounterSet, counts: NDArray[np.int64], axis: int = 0) 
 
 
 def mean(axis: Axis, counts: NDArray[np.int64]) -> float:
-    """Mean by bin centres in the axis' unit; NaN for an empty histogram."""
+    """Mean by bin centres in the axis' unit; NaN for a histogram that is empty, or below 0 by noise."""
     total = counts.sum()
-    return float((axis.centres() * counts).sum() / total) if total else float("nan")
+    return float((axis.centres() * counts).sum() / total) if total > 0 else float("nan")
 
 
 def quantile(axis: Axis, counts: NDArray[np.int64], share: float) -> float:
-    """Value below which `share` (0 to 1) of the samples lie, interpolated inside its bin; NaN when empty."""
+    """Value below which `share` (0 to 1) of the samples lie, interpolated inside its bin; NaN when empty.
+
+    Where noise made counts negative, samples below a value never become fewer as it grows.
+    """
     if not 0 <= share <= 1:
         raise ValueError(f"a share lies between 0 and 1, not at {share}")
     total = counts.sum()
-    if not total:
+    if total <= 0:
         return float("nan")
-    cumulative = np.cumsum(counts)
+    cumulative = np.maximum.accumulate(np.cumsum(counts))
     wanted = share * total
     bin_ = max(int(np.searchsorted(cumulative, wanted)), int(np.argmax(counts > 0)))
     if bin_ in (0, axis.bins - 1):
         return axis.low if bin_ == 0 else axis.high
     low, high = axis.edges()[bin_ - 1], axis.edges()[bin_]
-    part = (wanted - cumulative[bin_ - 1]) / counts[bin_]
+    part = (wanted - cumulative[bin_ - 1]) / (cumulative[bin_] - cumulative[bin_ - 1])
     return float(low * (high / low) ** part if axis.scale == "log" else low + (high - low) * part)
 
 

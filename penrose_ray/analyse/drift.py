@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from penrose_ray.analyse.fleet import per_class
+from penrose_ray.analyse.fleet import noise_per_class, per_class
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import marginal, mean
@@ -57,12 +57,15 @@ def drift(
 def _compared(before: pd.DataFrame, after: pd.DataFrame, name: str) -> pd.DataFrame:
     old_keys, old = per_class(before, name)
     new_keys, new = per_class(after, name)
+    noise = noise_per_class(before, name), noise_per_class(after, name)
     merged = old_keys.reset_index(names="old").merge(
         new_keys.reset_index(names="new"), on=_KEYS, how="outer", indicator="seen"
     )
     merged["seen"] = merged["seen"].map({"both": "both", "left_only": "before", "right_only": "after"})
     values = [
-        _distance(before, name, old[int(a)], new[int(b)]) if seen == "both" else (np.nan,) * 4
+        _distance(before, name, (old[int(a)], new[int(b)]), (noise[0][int(a)], noise[1][int(b)]))
+        if seen == "both"
+        else (np.nan,) * 4
         for a, b, seen in zip(merged["old"], merged["new"], merged["seen"], strict=True)
     ]
     columns = ["distance", "expected_distance", "p_value", "mean_ratio"]
@@ -71,34 +74,44 @@ def _compared(before: pd.DataFrame, after: pd.DataFrame, name: str) -> pd.DataFr
 
 
 def _distance(
-    frame: pd.DataFrame, name: str, old: NDArray[np.int64], new: NDArray[np.int64]
+    frame: pd.DataFrame,
+    name: str,
+    counts: tuple[NDArray[np.int64], NDArray[np.int64]],
+    sigma: tuple[float, float],
 ) -> tuple[float, float, float, float]:
-    if not old.any() or not new.any():
-        return (np.nan,) * 4
+    old, new = counts
     totals = old.sum(), new.sum()
+    if min(totals) <= 0:
+        return (np.nan,) * 4
     distance = float(np.abs(old / totals[0] - new / totals[1]).sum() / 2)
-    pooled = (old + new) / (totals[0] + totals[1])
-    spread = np.sqrt(pooled * (1 - pooled) * (1 / totals[0] + 1 / totals[1]))
-    expected = float(spread.sum() * np.sqrt(2 / np.pi) / 2)
+    pooled = np.clip((old + new) / (totals[0] + totals[1]), 0.0, 1.0)
+    sampling = pooled * (1 - pooled) * (1 / totals[0] + 1 / totals[1])
+    noise = (sigma[0] / totals[0]) ** 2 + (sigma[1] / totals[1]) ** 2
+    expected = float(np.sqrt(sampling + noise).sum() * np.sqrt(2 / np.pi) / 2)
     known = counter_set_of(frame, name)
     ratio = np.nan
     if known.axes:
         first = [mean(known.axes[0], marginal(known, counts)) for counts in (old, new)]
         ratio = first[1] / first[0]
-    return distance, expected, chi_square_p(old, new), float(ratio)
+    return distance, expected, chi_square_p(old, new, sigma), float(ratio)
 
 
-def chi_square_p(old: NDArray[np.int64], new: NDArray[np.int64]) -> float:
+def chi_square_p(
+    old: NDArray[np.int64], new: NDArray[np.int64], sigma: tuple[float, float] = (0.0, 0.0)
+) -> float:
     """P value of the two-sample chi-square test of homogeneity over the bins that either sample fills.
 
-    The tail is Wilson and Hilferty's cube-root approximation (Proc. Nat. Acad. Sci. 17, 1931).
+    `sigma` is the noise's standard deviation in each count of the two; with noise every bin counts. The tail
+    is Wilson and Hilferty's cube-root approximation (Proc. Nat. Acad. Sci. 17, 1931).
     """
-    filled = (old + new) > 0
+    filled = ((old + new) > 0) | (max(sigma) > 0)
     freedom = int(filled.sum()) - 1
     if freedom < 1:
         return 1.0
     a, b = old[filled].astype(np.float64), new[filled].astype(np.float64)
     scale = np.sqrt(b.sum() / a.sum())
-    statistic = float(((a * scale - b / scale) ** 2 / (a + b)).sum())
+    noise = (scale * sigma[0]) ** 2 + (sigma[1] / scale) ** 2
+    spread = np.clip(a + b, 0.0, None) + noise
+    statistic = float(((a * scale - b / scale) ** 2 / spread).sum())
     z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / np.sqrt(2 / (9 * freedom))
     return 1.0 - statistics.NormalDist().cdf(float(z))

@@ -42,6 +42,18 @@ def per_class(frame: pd.DataFrame, counter_set: str) -> tuple[pd.DataFrame, NDAr
     return keys, counts.reshape(-1, BINS)
 
 
+def noise_per_class(frame: pd.DataFrame, counter_set: str) -> NDArray[np.float64]:
+    """Standard deviation of the noise in one bin of each histogram of `per_class`, in its order."""
+    rows = frame[frame["counter_set"] == counter_set]
+    models = rows["gpu_model"].cat
+    group = rows["class_id"].cat.codes.to_numpy(np.int64) * len(models.categories) + models.codes.to_numpy()
+    known, place = np.unique(group, return_inverse=True)
+    variance = np.zeros(len(known) * BINS)
+    np.add.at(variance, place * BINS + rows["bin"].to_numpy(np.int64), rows["noise_sigma"].to_numpy() ** 2)
+    sigma: NDArray[np.float64] = np.sqrt(variance.reshape(-1, BINS).max(axis=1, initial=0.0))
+    return sigma
+
+
 def fleet_shares(frame: pd.DataFrame) -> pd.DataFrame:
     """Share of each class in the fleet, largest first.
 

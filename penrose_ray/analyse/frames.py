@@ -39,7 +39,6 @@ def open_release(
     *,
     batches: Literal["each", "sum"] = "each",
     labels: str | os.PathLike[str] | None = None,
-    noise_sigma: float = 0.0,
 ) -> pd.DataFrame:
     """The opened histograms of a release, one row a (batch, class, counter set, bin).
 
@@ -48,23 +47,23 @@ def open_release(
         batches: "each" keeps batches apart; "sum" adds them up, one row a (class, counter set, bin), with
             `batch` and `batch_start` of the first and `batch_end` of the last.
         labels: a file that `penrose label ask` wrote; `labels.json` beside the release, if there is one.
-        noise_sigma: the task's; it widens the intervals.
 
     Returns:
         task_id, task_name, demo, batch, batch_start, batch_end (UTC), class_id, label, gpu_model,
         counter_set, counter, unit, source, vendor, bin, low, high (closed-open edges in the counter's unit,
         -inf and inf at the open ends, NaN for categories), count, share (of the histogram's samples),
-        share_low, share_high (95 %, of sampling and noise), reports, real_reports, samples; `category`
-        for categorical sets; counter_2, unit_2, source_2, vendor_2, low_2, high_2 for the second axis of
-        joint ones.
+        share_low, share_high (95 %, of sampling and noise), noise_sigma (standard deviation of the noise in
+        `count`), reports, real_reports, samples, launches (of the class in the fleet, estimated: samples
+        times the sampling interval, and what was dropped under load), epsilon (that the task had spent);
+        `category` for categorical sets; counter_2, unit_2, source_2, vendor_2, low_2, high_2 for the second
+        axis of joint ones.
 
     Raises:
         ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, with bins
             that make no sense, or two files hold the same sum.
         ConfigError: the file of labels is missing, or none.
     """
-    histograms = read_histograms(path, batches=batches, labels=labels)
-    return tidy(histograms, noise_sigma=noise_sigma)
+    return tidy(read_histograms(path, batches=batches, labels=labels))
 
 
 def class_table(path: Paths, *, labels: str | os.PathLike[str] | None = None) -> pd.DataFrame:
@@ -72,7 +71,8 @@ def class_table(path: Paths, *, labels: str | os.PathLike[str] | None = None) ->
 
     Returns:
         class_id, label, gpu_model, counter_set, counter, unit, source, vendor, reports, real_reports,
-        samples, mean, p50, p95 (in `unit`; NaN for categories), most_common (text of the fullest bin).
+        samples, mean, robust_mean (median of the means of sub-batches, which a few hostile clients cannot
+        move far), p50, p95 (in `unit`; NaN for categories), most_common (text of the fullest bin).
 
     Raises:
         ReleaseFormatError, ConfigError: as `open_release`.
@@ -105,7 +105,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
-def tidy(histograms: Histograms, *, noise_sigma: float = 0.0) -> pd.DataFrame:
+def tidy(histograms: Histograms) -> pd.DataFrame:
     """One row a bin; see `open_release`."""
     rows, facts = histograms.rows, histograms.facts
     sets = [histograms.counter_sets[name] for name in rows["counter_set"].cat.categories]
@@ -120,8 +120,10 @@ def tidy(histograms: Histograms, *, noise_sigma: float = 0.0) -> pd.DataFrame:
         **{name: long[name] for name in ("gpu_model", "counter_set")},
         **_counter_columns(sets, set_code),
         **_edge_columns(sets, set_code),
-        **_share_columns(histograms, noise_sigma),
+        **_share_columns(histograms),
         **{name: long[name] for name in ("reports", "real_reports", "samples")},
+        "launches": long["estimated_samples"] * (facts["sampling_interval"] or 1),
+        "epsilon": long["epsilon"],
     }
     frame = pd.DataFrame(columns)
     if any(each.categories for each in sets):
@@ -202,23 +204,29 @@ def _bin_edges(counter_set: CounterSet, axis: int) -> NDArray[np.float64]:
     return np.stack((edges[places], edges[places + 1]))
 
 
-def _share_columns(histograms: Histograms, noise_sigma: float) -> dict[str, Any]:
+def _share_columns(histograms: Histograms) -> dict[str, Any]:
     counts, totals = histograms.counts, histograms.rows["samples"].to_numpy(np.int64)[:, None]
-    sigma = noise_sigma * np.sqrt(histograms.added)[:, None]
+    sigma = (histograms.facts["noise_sigma"] or 0.0) * np.sqrt(histograms.added)[:, None]
     share, low, high = noisy_share(counts, totals, sigma)
     shares = {"share": share, "share_low": low, "share_high": high}
-    return {"count": counts.ravel(), **{name: each.ravel() for name, each in shares.items()}}
+    noise = np.repeat(sigma, BINS)
+    return {
+        "count": counts.ravel(),
+        **{key: each.ravel() for key, each in shares.items()},
+        "noise_sigma": noise,
+    }
 
 
 def summarise(histograms: Histograms) -> pd.DataFrame:
     """One row a (class, counter set, counter) of histograms with batches added up; see `class_table`."""
     rows = histograms.rows
     columns = ["class_id", "gpu_model", "counter_set", "reports", "real_reports", "samples"]
+    robust = rows[["robust_mean", "robust_mean_2"]].to_numpy()
     texts = {name: one.labels() for name, one in histograms.counter_sets.items()}
     out: list[dict[str, object]] = []
     labels = _labels(rows["class_id"], histograms.names).to_list()
-    for values, label, counts in zip(
-        rows[columns].itertuples(index=False, name=None), labels, histograms.counts, strict=True
+    for values, label, counts, means in zip(
+        rows[columns].itertuples(index=False, name=None), labels, histograms.counts, robust, strict=True
     ):
         known = dict(zip(columns, values, strict=True))
         counter_set = histograms.counter_sets[known["counter_set"]]
@@ -226,6 +234,7 @@ def summarise(histograms: Histograms) -> pd.DataFrame:
         for axis, counter in enumerate(counter_set.counters):
             axes = () if counter.name == KIND_COUNTER else counter_set.axes[axis : axis + 1]
             typical = _statistics(axes, marginal(counter_set, counts, axis))
+            typical["robust_mean"] = float(means[axis]) if axes else float("nan")
             fields = {field: getattr(counter, field) for field in _COUNTER_FIELDS}
             fields["counter"] = fields.pop("name")
             out.append({**known, "label": label, "most_common": fullest, **fields, **typical})
@@ -238,7 +247,7 @@ _TABLE_TYPES = {
     **dict.fromkeys(("class_id", "label", "gpu_model", "counter_set", "counter"), "str"),
     **dict.fromkeys(("unit", "source", "vendor"), "str"),
     **dict.fromkeys(("reports", "real_reports", "samples"), "int64"),
-    **dict.fromkeys(("mean", "p50", "p95"), "float64"),
+    **dict.fromkeys(("mean", "robust_mean", "p50", "p95"), "float64"),
     "most_common": "str",
 }
 

@@ -53,6 +53,7 @@ def weighted_share(
     weights: NDArray[np.float64],
     members: NDArray[np.bool_],
     *,
+    sigma: ArrayLike = 0.0,
     confidence: float = CONFIDENCE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Share of a weighted total, such as time, that falls into some bins, with its interval.
@@ -64,6 +65,7 @@ def weighted_share(
         counts: shape (..., bins).
         weights: what one sample of each bin weighs, shape (bins,).
         members: the bins that count, shape (bins,).
+        sigma: standard deviation of the noise in each count, shape (...).
         confidence: share of intervals that hold the true share.
 
     Returns:
@@ -73,7 +75,9 @@ def weighted_share(
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (counts * weights * members).sum(axis=-1) / total
         off = weights * (members - share[..., None])
-        half = z_of(confidence) * np.sqrt((counts * off**2).sum(axis=-1)) / total
+        noise = np.asarray(sigma, np.float64) ** 2 * (off**2).sum(axis=-1)
+        sampling = (np.clip(counts, 0, None) * off**2).sum(axis=-1)
+        half = z_of(confidence) * np.sqrt(sampling + noise) / total
     return share, np.clip(share - half, 0.0, 1.0), np.clip(share + half, 0.0, 1.0)
 
 

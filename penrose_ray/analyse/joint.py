@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.cells import at_or_above, nearest_edge
-from penrose_ray.analyse.fleet import per_class
+from penrose_ray.analyse.fleet import noise_per_class, per_class
 from penrose_ray.analyse.frames import counter_set_of
-from penrose_ray.analyse.intervals import wilson
+from penrose_ray.analyse.intervals import noisy_share
 from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def quadrants(
         tensor_active: the same for tensor cores.
 
     Returns:
-        class_id, label, gpu_model, quadrant, count, samples, share, share_low, share_high (95 % Wilson),
-        dram_active, tensor_active (the edges really used).
+        class_id, label, gpu_model, quadrant, count, samples, share, share_low, share_high (95 %, of sampling
+        and noise), dram_active, tensor_active (the edges really used).
 
     Raises:
         ConfigError: the frame has no such joint set, or several and none is named.
@@ -69,13 +69,18 @@ def quadrants(
     edges = [nearest_edge(axis, wanted) for axis, wanted in zip(known.axes, thresholds, strict=True)]
     active = [at_or_above(known, axis, edge) for axis, edge in enumerate(edges)]
     keys, counts = per_class(frame, name)
-    table = _counted(keys, counts, active[dram], active[tensor])
+    sigma = noise_per_class(frame, name)
+    table = _counted(keys, counts, sigma, active[dram], active[tensor])
     table["dram_active"], table["tensor_active"] = edges[dram], edges[tensor]
     return table
 
 
 def _counted(
-    keys: pd.DataFrame, counts: NDArray[np.int64], dram: NDArray[np.bool_], tensor: NDArray[np.bool_]
+    keys: pd.DataFrame,
+    counts: NDArray[np.int64],
+    sigma: NDArray[np.float64],
+    dram: NDArray[np.bool_],
+    tensor: NDArray[np.bool_],
 ) -> pd.DataFrame:
     """Counts and shares of the four quadrants, first of all classes, then of each."""
     masks = np.stack([dram & tensor, ~dram & tensor, dram & ~tensor, ~dram & ~tensor])
@@ -83,13 +88,16 @@ def _counted(
         everything = pd.DataFrame({"class_id": [""], "label": ["all"], "gpu_model": [""]})
         keys = pd.concat([everything, keys], ignore_index=True)
         counts = np.concatenate([counts.sum(axis=0, keepdims=True), counts])
+        sigma = np.concatenate([[np.sqrt((sigma**2).sum())], sigma])
     table = keys.loc[keys.index.repeat(len(QUADRANTS))].reset_index(drop=True)
     kind = pd.CategoricalDtype(list(QUADRANTS), ordered=True)
     table["quadrant"] = pd.Series(list(QUADRANTS) * len(keys), dtype=kind)
     table["count"] = (counts @ masks.T.astype(np.int64)).ravel()
     table["samples"] = counts.sum(axis=1).repeat(len(QUADRANTS))
-    table["share"] = table["count"] / table["samples"]
-    table["share_low"], table["share_high"] = wilson(table["count"], table["samples"])
+    noise = np.outer(sigma, np.sqrt(masks.sum(axis=1))).ravel()
+    table["share"], table["share_low"], table["share_high"] = noisy_share(
+        table["count"], table["samples"], noise
+    )
     return table
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.cells import axis_of, places, set_with, values
-from penrose_ray.analyse.fleet import per_class
+from penrose_ray.analyse.fleet import noise_per_class, per_class
 from penrose_ray.analyse.frames import KIND_COUNTER, counter_set_of
-from penrose_ray.analyse.intervals import weighted_share, wilson
+from penrose_ray.analyse.intervals import noisy_share, weighted_share
 from penrose_ray.analyse.kernel_names import KINDS
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS, Axis, Counter, CounterSet
@@ -44,21 +44,23 @@ def by_kind(frame: pd.DataFrame, *, fleet: bool = False) -> pd.DataFrame:
     """
     name, names, kind_of, weights = _layout(frame)
     keys, counts = per_class(frame, name)
+    sigma = noise_per_class(frame, name)
     if fleet:
         keys = pd.DataFrame({"class_id": [""], "label": ["all"], "gpu_model": [""]})
         counts = counts.sum(axis=0, keepdims=True)
+        sigma = np.sqrt((sigma**2).sum(keepdims=True))
     total = counts.sum(axis=1)
     tables = []
     for place, kind in enumerate(names):
         members = kind_of == place
         hits = counts[:, members].sum(axis=1)
-        low, high = wilson(hits, total)
-        time = weighted_share(counts, weights, members)
+        share, low, high = noisy_share(hits, np.maximum(total, 1), sigma * np.sqrt(members.sum()))
+        time = weighted_share(counts, weights, members, sigma=sigma)
         tables.append(
             keys.assign(
                 kind=kind,
                 launches=hits,
-                launch_share=hits / np.maximum(total, 1),
+                launch_share=share,
                 launch_share_low=low,
                 launch_share_high=high,
                 **dict(zip(("time_share", "time_share_low", "time_share_high"), time, strict=True)),

@@ -30,6 +30,7 @@ def trend(frame: pd.DataFrame, counter_set: str, axis: int = 0) -> pd.DataFrame:
     """Mean, median and 95th percentile of a counter per batch and class.
 
     The interval of the median is that of order statistics: it needs no assumption about the distribution.
+    Noise moves the rank of the median, half the bins up and half down, and widens it.
 
     Args:
         frame: from `open_release(path, batches="each")`.
@@ -49,18 +50,21 @@ def trend(frame: pd.DataFrame, counter_set: str, axis: int = 0) -> pd.DataFrame:
             f"Counter set {counter_set!r} has categories, which have no median.",
             remedy="Use kinds.by_kind on each batch.",
         )
-    rows = frame[(frame["counter_set"] == counter_set) & (frame["count"] > 0)]
+    rows = frame[(frame["counter_set"] == counter_set) & (frame["count"] != 0)]
     out = []
     for key, part in rows.groupby(_KEYS, observed=True, sort=True):
         counts = np.bincount(part["bin"], weights=part["count"], minlength=BINS).astype(np.int64)
-        values = _typical(known.axes[axis], marginal(known, counts, axis))
+        if counts.sum() <= 0:
+            continue
+        noise = float(np.sqrt((part["noise_sigma"] ** 2).groupby(part["bin"]).sum().max()))
+        values = _typical(known.axes[axis], marginal(known, counts, axis), noise)
         out.append(dict(zip(_KEYS, key, strict=True)) | values)
     return pd.DataFrame(out, columns=list(_TYPES)).astype(_TYPES)
 
 
-def _typical(axis: Axis, counts: NDArray[np.int64]) -> dict[str, float]:
+def _typical(axis: Axis, counts: NDArray[np.int64], noise: float) -> dict[str, float]:
     samples = int(counts.sum())
-    off = z_of(0.95) / (2.0 * np.sqrt(samples))
+    off = z_of(0.95) * np.sqrt(samples + BINS * noise**2) / (2.0 * samples)
     return {
         "samples": samples,
         "mean": mean(axis, counts),

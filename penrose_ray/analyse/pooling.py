@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 ALL = "all"
-_SUMS = ("count", "samples", "reports", "real_reports")
+_SUMS = ("count", "samples", "reports", "real_reports", "launches", "variance", "histograms")
 _HIDES = {
     "batches": ("batch",),
     "classes": ("class_id", "label"),
@@ -28,8 +28,6 @@ _HIDES = {
 def pool(
     frame: pd.DataFrame,
     over: Collection[Literal["batches", "classes", "models"]],
-    *,
-    noise_sigma: float = 0.0,
 ) -> pd.DataFrame:
     """Add histograms up over batches, classes or GPU models, with shares and intervals anew.
 
@@ -38,27 +36,27 @@ def pool(
     Args:
         frame: from `open_release`.
         over: what is added up.
-        noise_sigma: standard deviation of the noise that each released bin carries.
 
     Returns:
-        A frame like `open_release`'s; `histograms` says how many were added.
+        A frame like `open_release`'s; `histograms` says how many of its rows were added.
     """
     hidden = {column for each in over for column in _HIDES[each]}
     key = ["class_id", "gpu_model", "counter_set", "bin", *([] if "batch" in hidden else ["batch"])]
     kept = [name for name in key if name not in hidden]
-    work = frame.assign(histograms=1)
-    first = [name for name in frame.columns if name not in {*kept, *_SUMS, "batch_start", "batch_end"}]
+    work = frame.assign(histograms=1, variance=frame["noise_sigma"] ** 2)
     how = {
-        **dict.fromkeys(first, "first"),
-        **dict.fromkeys((*_SUMS, "histograms"), "sum"),
+        **dict.fromkeys(_SUMS, "sum"),
         "batch_start": "min",
         "batch_end": "max",
+        "epsilon": "max",
     }
+    how |= {name: "first" for name in frame.columns if name not in {*kept, *how}}
     pooled = work.groupby(kept, observed=True, sort=True).agg(how).reset_index()
     for name in hidden - {"batch"}:
         pooled[name] = pd.Categorical.from_codes(np.zeros(len(pooled), np.int8), categories=pd.Index([ALL]))
+    pooled["noise_sigma"] = np.sqrt(pooled["variance"])
     pooled["share"], pooled["share_low"], pooled["share_high"] = noisy_share(
-        pooled["count"], pooled["samples"], noise_sigma * np.sqrt(pooled["histograms"])
+        pooled["count"], pooled["samples"], pooled["noise_sigma"]
     )
     result = pooled[[*frame.columns, "histograms"]]
     result.attrs = dict(frame.attrs)

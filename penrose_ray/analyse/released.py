@@ -43,13 +43,15 @@ TASK_FACTS = (
 """Columns that are one value in the whole file."""
 _TEXT = ("class_id", "gpu_model", "counter_set")
 _WHOLE = ("batch", "batch_start_s", "reports", "real_reports", "samples")
+_REAL = ("spent_epsilon", "estimated_samples")
+_ROBUST = ("robust_mean", "robust_mean_2")
 _MEANING = ("counters", "axes", "categories")
 _COLUMNS = {
     **dict.fromkeys(("task_id", "task_name", *_TEXT), "string"),
     **dict.fromkeys(("batch_s", "min_contributors", "samples_per_histogram", *_WHOLE), "int64"),
     "sampling_interval": "int64",
-    "noise_sigma": "double",
-    **dict.fromkeys((*_MEANING, "bins"), "list"),
+    **dict.fromkeys(("noise_sigma", *_REAL), "double"),
+    **dict.fromkeys((*_MEANING, "robust_means", "bins"), "list"),
     "demo": "bool",
 }
 _ROWS_AT_A_TIME = 16_384
@@ -70,7 +72,8 @@ class Histograms:
     counter_sets: dict[str, CounterSet]
     rows: pd.DataFrame
     """One row a (batch, class, counter set): batch, batch_start, batch_end, class_id, gpu_model, counter_set,
-    reports, real_reports, samples."""
+    reports, real_reports, samples, estimated_samples, epsilon (spent up to the last batch), robust_mean and
+    robust_mean_2 (of each counter; over several batches weighted by samples)."""
     counts: NDArray[np.int64]
     """Shape (rows, 128)."""
     added: NDArray[np.int64]
@@ -79,6 +82,8 @@ class Histograms:
     """The rows as the file has them: `rows` before batches were added up."""
     names: dict[str, str] = field(default_factory=dict)
     """Class id to the name that `penrose label` found for it."""
+    discarded: int = 0
+    """Sums that were handed over and not kept when they were opened."""
 
 
 def read_histograms(
@@ -106,12 +111,13 @@ def read_histograms(
     with contextlib.ExitStack() as stack:
         files = [_opened(place, stack) for place in places]
         tables = [_read(place, file) for place, file in zip(places, files, strict=True)]
+        discarded = sum(_discarded(file.schema_arrow) for file in files)
         table = pa.concat_tables(tables)
         facts = _task_facts(where, table)
         sets = _counter_sets(where, table)
         stored = _rows(table, facts["batch_s"])
         _refuse_doubles(places, tables, stored)
-        rows, target = (stored, np.arange(len(stored))) if batches == "each" else _summed(stored)
+        rows, target = _summed(stored, [*_TEXT] if batches == "sum" else ["batch", *_TEXT])
         counts = np.zeros((len(rows), BINS), np.int64)
         ends = np.cumsum([each.num_rows for each in tables])
         for place, file, mine in zip(places, files, np.split(target, ends[:-1]), strict=True):
@@ -119,7 +125,7 @@ def read_histograms(
                 _add_counts(place, file, mine, counts)
     names = read_names(places[0], labels, facts["task_id"])
     added = np.bincount(target, minlength=len(rows))
-    return Histograms(facts, sets, rows, counts, added, stored, names)
+    return Histograms(facts, sets, rows, counts, added, stored, names, discarded)
 
 
 def _opened(place: Path, stack: contextlib.ExitStack) -> pq.ParquetFile:
@@ -150,6 +156,16 @@ def _read(place: Path, file: pq.ParquetFile) -> pa.Table:
         return file.read(columns=[name for name in _COLUMNS if name != "bins"]).replace_schema_metadata()
 
 
+def _discarded(schema: pa.Schema) -> int:
+    """Length of the list of discarded sums in the file's metadata."""
+    try:
+        return len(msgspec.json.decode((schema.metadata or {}).get(b"discarded", b"[]"), type=list[Any]))
+    except msgspec.MsgspecError as error:
+        raise ReleaseFormatError(
+            f"A release's list of discarded sums is damaged: {error}.", remedy=_WRITE_AGAIN
+        ) from error
+
+
 def _refuse_doubles(places: list[Path], tables: list[pa.Table], stored: pd.DataFrame) -> None:
     """Raise when two files hold the same sum: it would count twice."""
     if len(places) == 1:
@@ -168,18 +184,21 @@ def _refuse_doubles(places: list[Path], tables: list[pa.Table], stored: pd.DataF
     )
 
 
-def _summed(stored: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Rows with the batches added up, and which of them each stored row belongs to."""
-    grouped = stored.groupby(list(_TEXT), observed=True, sort=False)
-    how = {
-        "batch": "min",
-        "batch_start": "min",
-        "batch_end": "max",
-        "reports": "sum",
-        "real_reports": "sum",
-        "samples": "sum",
-    }
-    rows = grouped.agg(how).reset_index()
+def _summed(stored: pd.DataFrame, key: list[str]) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Rows added up by `key`, sub-batches always, and which of them each stored row belongs to."""
+    if not stored.duplicated(key).any():
+        return stored, np.arange(len(stored))
+    weights = stored[list(_ROBUST)].notna().mul(stored["samples"], axis=0)
+    weighted = stored[list(_ROBUST)].fillna(0.0) * weights
+    work = stored.assign(**weighted, **weights.add_prefix("weight_of_"))
+    grouped = work.groupby(key, observed=True, sort=False)
+    sums = ("reports", "real_reports", "samples", "estimated_samples", *work.columns[-2:], *_ROBUST)
+    how = {"batch": "min", "batch_start": "min", "batch_end": "max", "epsilon": "max"}
+    kept = {name: each for name, each in how.items() if name not in key}
+    rows = grouped.agg({**kept, **dict.fromkeys(sums, "sum")}).reset_index()
+    for name in _ROBUST:
+        weight = rows[f"weight_of_{name}"]
+        rows[name] = rows[name].div(weight.where(weight > 0))
     return rows[list(stored.columns)], grouped.ngroup().to_numpy().astype(np.int64)
 
 
@@ -280,8 +299,24 @@ def _rows(table: pa.Table, batch_s: int | None) -> pd.DataFrame:
     start_s = rows.pop("batch_start_s").to_numpy(np.int64)
     rows["batch_start"] = _utc(start_s)
     rows["batch_end"] = _utc(start_s + (batch_s or 0))
+    rows["epsilon"], rows["estimated_samples"] = (table.column(name).to_numpy() for name in _REAL)
+    robust = _padded(table.column("robust_means").combine_chunks(), len(_ROBUST))
+    for name, values in zip(_ROBUST, robust, strict=True):
+        rows[name] = values
     columns = ["batch", "batch_start", "batch_end", *_TEXT, "reports", "real_reports", "samples"]
-    return rows[columns]
+    return rows[[*columns, "estimated_samples", "epsilon", *_ROBUST]]
+
+
+def _padded(lists: pa.ListArray[Any], width: int) -> NDArray[np.float64]:
+    """Lists as rows of a matrix, transposed, with NaN where they are short."""
+    lengths = lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    matrix = np.full((len(lengths), width), np.nan)
+    place = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    inside = place < width
+    matrix[np.repeat(np.arange(len(lengths)), lengths)[inside], place[inside]] = lists.flatten().to_numpy(
+        zero_copy_only=False
+    )[inside]
+    return matrix.T
 
 
 def _utc(seconds: NDArray[np.int64]) -> pd.DatetimeIndex:

@@ -34,7 +34,8 @@ def privacy(histograms: Histograms, run: Mapping[str, Any]) -> list[str]:
             "Clients encrypt before they send. The aggregation service adds what it cannot read; the "
             "design server opens sums only, and knows a class by a random id."
         ),
-        _noise(run),
+        _noise(histograms, run),
+        *_discarded(histograms),
     ]
     return [*sentences, *_coverage(run)]
 
@@ -69,22 +70,32 @@ def _threshold(histograms: Histograms) -> str:
     )
 
 
-def _noise(run: Mapping[str, Any]) -> str:
-    epsilon = run.get("epsilon_spent")
-    if epsilon is None:
-        return "This file records no noise, so no privacy budget (epsilon) is claimed."
-    if not epsilon:
+def _noise(histograms: Histograms, run: Mapping[str, Any]) -> str:
+    sigma = float(histograms.facts["noise_sigma"])
+    if not sigma:
         return "No noise was added: no epsilon is spent, and k alone protects a sum."
-    return f"Noise was added before opening: <b>epsilon spent {float(epsilon):.3g}</b>."
+    spent = max(float(histograms.rows["epsilon"].max()), float(run.get("epsilon_spent") or 0.0))
+    return (
+        f"Noise of standard deviation {whole(sigma)} was added to every bin of every sum before opening: "
+        f"<b>epsilon spent {spent:.3g}</b> by all releases of the task up to the last one here."
+    )
+
+
+def _discarded(histograms: Histograms) -> list[str]:
+    if not histograms.discarded:
+        return []
+    count = whole(histograms.discarded)
+    return [f"Discarded on opening: {count} sums that broke the sum rule or held too few real reports."]
 
 
 def method(histograms: Histograms) -> list[str]:
     """HTML sentences: how the numbers came about and how far they reach."""
-    samples = histograms.facts["samples_per_histogram"]
+    samples, interval = histograms.facts["samples_per_histogram"], histograms.facts["sampling_interval"]
     at_most = f", at most {whole(samples)} samples a report" if samples else ""
+    share = f"one in {whole(interval)}" if interval else "a small share"
     return [
         (
-            "A client samples a small share of a GPU's kernel launches and counts what it measures in 128 "
+            f"A client samples {share} of a GPU's kernel launches and counts what it measures in 128 "
             f"bins{at_most}."
         ),
         (
@@ -100,7 +111,8 @@ def method(histograms: Histograms) -> list[str]:
             "only the edge is known, which is marked with &ge; or &le;."
         ),
         (
-            f"Shares carry a {CONFIDENCE:.0%} Wilson interval of sampling. How the GPUs that took part "
+            f"Shares carry a {CONFIDENCE:.0%} interval of sampling (Wilson), widened by noise where there is "
+            "some. How the GPUs that took part "
             "differ from those that did not is not in it."
         ),
         "A counter keeps its source: values of different sources are never added.",

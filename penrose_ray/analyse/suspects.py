@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from penrose_ray.analyse.fleet import per_class
+from penrose_ray.analyse.fleet import noise_per_class, per_class
 from penrose_ray.analyse.frames import counter_set_of
-from penrose_ray.histogram import marginal, quantile
+from penrose_ray.histogram import BINS, marginal, quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from penrose_ray.histogram import Axis, Counter
 
+_DEVIATIONS = 4.0
+"""Standard deviations of noise in all bins together that a share has to exceed."""
 _COLUMNS = ["label", "gpu_model", "counter_set", "counter", "source", "reason", "share", "detail"]
 _NEVER_NEGATIVE = {"%", "ns", "1", "work-items/us", "bytes", "W"}
 
@@ -47,14 +49,16 @@ def suspects(
     for name in frame.attrs.get("counter_sets", {}):
         known = counter_set_of(frame, name)
         keys, counts = per_class(frame, name)
+        noise = noise_per_class(frame, name)
         for place, key in enumerate(keys.itertuples(index=False)):
+            chance = _DEVIATIONS * noise[place] * np.sqrt(BINS) / max(int(counts[place].sum()), 1)
             for axis, (counter, bins) in enumerate(zip(known.counters, known.axes, strict=False)):
                 margin = marginal(known, counts[place], axis)
                 low, high = (limits or {}).get(counter.name, _possible(counter))
                 where = {"label": key.label, "gpu_model": key.gpu_model, "counter_set": name}
                 where |= {"counter": counter.name, "source": counter.source}
                 for reason, share, detail in _judged(bins, margin, low, high):
-                    if share >= least_share:
+                    if share >= least_share + chance:
                         found.append({**where, "reason": reason, "share": share, "detail": detail})
     found += _disagreeing(frame, disagreement)
     return pd.DataFrame(found, columns=_COLUMNS)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.analyse.cells import at_or_above, axis_of, nearest_edge, set_with, values
-from penrose_ray.analyse.fleet import per_class
+from penrose_ray.analyse.fleet import noise_per_class, per_class
 from penrose_ray.analyse.frames import counter_set_of
-from penrose_ray.analyse.intervals import wilson
+from penrose_ray.analyse.intervals import noisy_share
 from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,9 +80,10 @@ def _counted(
     for counter, wanted in (busy, bandwidth):
         axis = axis_of(known, counter)
         masks.append(at_or_above(known, axis, nearest_edge(known.axes[axis], wanted)))
-    hits, total = counts[:, masks[0] & ~masks[1]].sum(axis=1), counts.sum(axis=1)
-    low, high = wilson(hits, total)
-    return keys.assign(basis="joint", share=hits / np.maximum(total, 1), share_low=low, share_high=high)
+    wasted = masks[0] & ~masks[1]
+    noise = noise_per_class(frame, name) * np.sqrt(wasted.sum())
+    share, low, high = noisy_share(counts[:, wasted].sum(axis=1), np.maximum(counts.sum(axis=1), 1), noise)
+    return keys.assign(basis="joint", share=share, share_low=low, share_high=high)
 
 
 def _bounded(frame: pd.DataFrame, busy: tuple[str, float], bandwidth: tuple[str, float]) -> pd.DataFrame:

@@ -64,8 +64,9 @@ def test_noise_widens_intervals_to_cover_the_truth(
     for name in range(100):
         noisy = random.multinomial(200_000, truth) + np.rint(random.normal(0, sigma, 128)).astype(np.int64)
         sums.append(opened(duration, noisy, name=name))
-    path = write_release(make_task(duration), sums)
-    wide, narrow = open_release(path, noise_sigma=sigma), open_release(path)
+    wide = open_release(write_release(make_task(duration, noise_sigma=sigma), sums))
+    narrow = open_release(write_release(make_task(duration), sums))
+    assert set(wide["noise_sigma"]) == {sigma}
     covered = (wide["share_low"] <= 1 / 128) & (wide["share_high"] >= 1 / 128)
     assert covered.mean() == pytest.approx(0.95, abs=0.01)  # 12,800 bins
     assert ((narrow["share_low"] <= 1 / 128) & (narrow["share_high"] >= 1 / 128)).mean() < 0.3
@@ -78,9 +79,11 @@ def test_noise_of_added_batches_adds_in_squares(
     duration: CounterSet,
 ) -> None:
     sums = [opened(duration, np.full(128, 100_000), batch=20_000 + day) for day in range(4)]
-    path = write_release(make_task(duration), sums)
-    one = open_release(path, noise_sigma=1e4)
-    four = open_release(path, batches="sum", noise_sigma=1e4)
+    path = write_release(make_task(duration, noise_sigma=1e4), sums)
+    one, four = open_release(path), open_release(path, batches="sum")
+    assert four["noise_sigma"].iloc[0] == 2e4
+    pooled = pool(one, ["batches"])
+    assert pooled["share_low"].tolist() == four["share_low"].tolist()
     widths = [(each["share_high"] - each["share_low"]).iloc[0] for each in (one, four)]
     # noise dominates: twice the noise on four times the samples
     assert widths[0] / widths[1] == pytest.approx(2, rel=0.01)

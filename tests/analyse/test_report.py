@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from penrose_ray.analyse.report import write_report
-from penrose_ray.errors import ReleaseFormatError
+from penrose_ray.errors import ReleaseFormatError, SumRuleError
+from penrose_ray.opening import Discarded, Opening
+from penrose_ray.types import ClassId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,17 +111,31 @@ def test_demo_stands_in_the_title(make_release: Callable[..., Path], tmp_path: P
 
 
 def test_privacy_statement_has_the_numbers(make_release: Callable[..., Path], tmp_path: Path) -> None:
-    text = written(make_release(), tmp_path, run={"epsilon_spent": 2.0, "coverage": 0.991})
+    text = written(make_release(), tmp_path, run={"coverage": 0.991})
     assert "k = 200" in text
     assert "adds 220 reports, 198 of them real" in text  # 3 classes x 3 sets, a tenth cover
     assert "1,980 reports were added, 1,782 of them real" in text
     assert "Cover rate 10.0 %" in text
-    assert "epsilon spent 2" in text
+    assert "no epsilon is spent" in text
     assert "Coverage reached: <b>99.1 %</b>" in text
 
 
-def test_unknown_epsilon_is_not_claimed(make_release: Callable[..., Path], tmp_path: Path) -> None:
-    assert "no privacy budget (epsilon) is claimed" in written(make_release(), tmp_path)
+def test_noise_and_what_was_discarded_are_stated(
+    make_task: Callable[..., Any],
+    opened: Callable[..., Any],
+    write_release: Callable[..., Path],
+    duration: CounterSet,
+    tmp_path: Path,
+) -> None:
+    task = make_task(duration, noise_sigma=28_197.0, sampling_interval=5_000)
+    gone = Discarded(ClassId(bytes(16)), "duration", 0, SumRuleError("It breaks the rule.", remedy="None."))
+    kept = opened(duration, np.full(128, 10**6))
+    opening = Opening(task, kept.batch, (kept,), (gone,), spent_epsilon=1.75)
+    text = written(write_release(task, [], opening), tmp_path)
+    assert "Noise of standard deviation 28,197" in text
+    assert "epsilon spent 1.75" in text
+    assert "Discarded on opening: 1 sums" in text
+    assert "samples one in 5,000" in text
 
 
 def test_names_are_text_never_markup(make_release: Callable[..., Path], tmp_path: Path) -> None:
