@@ -7,6 +7,8 @@ import contextlib
 import http.client
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -337,3 +339,22 @@ def test_the_document_in_docs_is_the_one_that_is_served(service: Service) -> Non
     assert kept == document()
     served = json.loads(service.request("GET", "/openapi.json")[2])
     assert served["paths"].keys() == kept["paths"].keys()
+
+
+def test_the_service_is_as_its_document_says(service: Service, tmp_path: Path) -> None:
+    """Schemathesis sends what the document allows and what it does not, and compares the answers."""
+    pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run"),
+            f"http://127.0.0.1:{service.port}/openapi.json",
+            *("--checks", "all", "--max-examples", "20", "--seed", "6", "--no-color"),
+            *("--exclude-checks", "positive_data_acceptance"),  # any bytes are allowed, few are reports
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Tested: 6" in run.stdout, "all but the document itself"
