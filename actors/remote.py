@@ -21,11 +21,13 @@ from penrose_ray.errors import ConfigError, PenroseError, PlacementError
 from penrose_ray.telemetry import WAITING, forward, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum
+    from penrose_ray.actors.thinner import Thinner
+    from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum, SumKey
     from penrose_ray.aggregate.routing import Table
+    from penrose_ray.aggregate.service import OpenSums
     from penrose_ray.settings import ServiceSettings, TlsSettings
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.telemetry import Snapshot
@@ -323,10 +325,29 @@ class GatewayActor:
         await self._gateway.stop()
 
 
+class ThinnedShard:
+    """A shard as the thinner sees it."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def open_sums(self) -> OpenSums:
+        """Weights and keep rates of the sums of open batches."""
+        found: OpenSums = ask(self._handle.open_sums.remote())
+        return found
+
+    def thin(self, halvings: Mapping[SumKey, int]) -> None:
+        """Keep one report in 2^halvings of these sums from now on."""
+        ask(self._handle.thin.remote(dict(halvings)))
+
+
 class RemoteShards:
     """All shards and the matcher as the release desk sees them."""
 
-    def __init__(self, directory: Handle, matcher: Handle, shards: Callable[[], Sequence[Handle]]) -> None:
+    def __init__(
+        self, directory: Handle, matcher: Handle, shards: Callable[[], Sequence[Handle]], thinner: Thinner
+    ) -> None:
+        self._thinner = thinner
         self._directory = directory
         self._matcher = matcher
         self._shards = shards
@@ -342,7 +363,8 @@ class RemoteShards:
 
     def close_batch(self, batch: BatchId) -> None:
         """Close a batch on every shard."""
-        ask([shard.close_batch.remote(batch) for shard in self._shards()])
+        with self._thinner.levelled():
+            ask([shard.close_batch.remote(batch) for shard in self._shards()])
 
     def sums(self, batch: BatchId) -> list[PartialSum]:
         """The parts of every shard."""

@@ -11,13 +11,13 @@ from penrose_ray.task import verify
 from penrose_ray.telemetry import BUSY_SECONDS, stage_call
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum, SumKey
     from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.aggregate.moving import Placement, Snapshot
-    from penrose_ray.aggregate.service import BatchCount, Counts
+    from penrose_ray.aggregate.service import BatchCount, Counts, OpenSums
     from penrose_ray.types import BatchId, BucketId, ReportId
 
 
@@ -72,6 +72,15 @@ class Shard:
     def close_batch(self, batch: BatchId) -> None:
         """Take no more reports into a batch."""
         self._service.close_batch(batch)
+
+    def open_sums(self) -> OpenSums:
+        """Weights and keep rates of the sums of open batches."""
+        return self._service.open_sums()
+
+    def thin(self, halvings: Mapping[SumKey, int]) -> None:
+        """Keep one report in 2^halvings of these sums from now on."""
+        for key, level in halvings.items():
+            self._service.regroup.thin(key, level)
 
     def seal(self, buckets: frozenset[BucketId], epoch: int) -> None:
         """Refuse reports of these buckets: they are about to move."""

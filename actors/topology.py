@@ -28,11 +28,13 @@ from penrose_ray.actors.remote import (
     Handle,
     Hosted,
     RemoteShards,
+    ThinnedShard,
     ask,
     shell,
 )
 from penrose_ray.actors.scaler import Scaler
 from penrose_ray.actors.shard_pool import SHARD_RESOURCE, ShardPool
+from penrose_ray.actors.thinner import Thinner
 from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
 from penrose_ray.errors import PenroseError, PlacementError
@@ -145,7 +147,15 @@ class Topology:
         host = settings.service.host
         self._listen_at = (host, ask(self.gateway.start.remote(host, settings.service.port), timeout_s))
         self.url = f"http://{host}:{self._listen_at[1]}"
-        shards = RemoteShards(self.directory, self.matcher, lambda: list(self.pool.working.values()))
+        self.thinner = Thinner(
+            lambda: [ThinnedShard(each) for each in self.pool.working.values()],
+            SystemClock(),
+            most_per_s=settings.service.most_reports_per_s,
+            least_per_s=settings.service.least_reports_per_s,
+        )
+        shards = RemoteShards(
+            self.directory, self.matcher, lambda: list(self.pool.working.values()), self.thinner
+        )
         releases = settings.design_server.releases_dir.absolute()
         self._releaser = Releaser(self.signed_task, releases, shards)
         self.scaler = Scaler(
@@ -187,6 +197,7 @@ class Topology:
         try:
             ask(self.gateway.start.remote(*self._listen_at))
             self._watch()
+            self.thinner.tick()
             self.pool.tick()
             return self.scaler.tick()
         except (ShardGoneError, ray.exceptions.RayActorError) as error:

@@ -58,6 +58,18 @@ class BatchCount:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenSums:
+    """Sums of open batches here, as load is shed by them."""
+
+    weights: dict[SumKey, int]
+    """Reports in each."""
+    halvings: dict[SumKey, int]
+    """How often their keep rate was halved, where it was."""
+    closed: frozenset[BatchId]
+    """Batches that are released."""
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """What a shard holds and has done since it was opened."""
 
@@ -267,6 +279,16 @@ class ShardService:
             with self._core.journal.change() as change:
                 change.release(batch, self._core.clock.now_s())
             self._run(BatchClosed(batch))
+
+    def open_sums(self) -> OpenSums:
+        """Weights and keep rates of the sums of open batches."""
+        with self._core.mutex:
+            closed = self._core.shard.closed
+            open_ = [
+                {key: value for key, value in values.items() if key.batch not in closed}
+                for values in (self._core.shard.weights, self._core.halvings)
+            ]
+            return OpenSums(*open_, closed)
 
     def counts(self) -> Counts:
         """Figures for the status command."""
