@@ -283,12 +283,12 @@ class ShardService:
     def open_sums(self) -> OpenSums:
         """Weights and keep rates of the sums of open batches."""
         with self._core.mutex:
-            closed = self._core.shard.closed
-            open_ = [
-                {key: value for key, value in values.items() if key.batch not in closed}
-                for values in (self._core.shard.weights, self._core.halvings)
-            ]
-            return OpenSums(*open_, closed)
+            closed, weights = self._core.shard.closed, self._core.shard.weights
+            return OpenSums(
+                {key: weight for key, weight in weights.items() if key.batch not in closed},
+                {key: level for key, level in self._core.halvings.items() if key.batch not in closed},
+                closed,
+            )
 
     def counts(self) -> Counts:
         """Figures for the status command."""
