@@ -141,7 +141,7 @@ def test_what_does_not_agree_is_refused_and_the_refusal_kept(setting: Setting) -
         "not the one in the ledger": setting.changed(handover=other.encode(), members=members[:1]),
         "has 0 releases": setting.changed(ledger=setting.request.ledger[:1]),
         "does not follow": setting.changed(ledger=setting.request.ledger[1:]),
-        "not a hand-over": setting.changed(handover=b"\1x"),
+        "not a hand-over": setting.changed(handover=b"\2x"),
         "The request is refused": b"nonsense",
     }
     for reason, raw in requests.items():
