@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 SALT_BYTES = 32
 _SALTED_HEX = 24
 _SHORTEST_IDENTITY = 3
+_NOBODY = frozenset({"root", "admin", "user", "ubuntu", "localhost"})
+"""Names that say nothing of who or where, and are words of many a sentence."""
 _RULES = (
+    (re.compile(r"\b[a-z][a-z\d+.-]*://[^\s\"'<>]+", re.IGNORECASE), "<address>"),
+    (re.compile(r"\b[a-z2-7]{16,56}\.onion(?::\d+)?\b", re.IGNORECASE), "<address>"),
+    (re.compile(r"\b(?:GPU|MIG)-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"), "<device>"),
     (re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b"), "<mail>"),
     (
         re.compile(r"(?<![\w:])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}(?:%\w+)?(?![\w:])", re.IGNORECASE),
@@ -24,7 +29,7 @@ _RULES = (
     ),
     (re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?![\w.])"), "<address>"),
     (re.compile(r"\b0x[0-9a-f]{4,16}\b", re.IGNORECASE), "<pointer>"),
-    (re.compile(r"(?<![\w/:.])(?:~|/)(?:[\w.@+-]+/)*[\w.@+-]+"), "<path>"),
+    (re.compile(r"(?<![\w/:.)\]])(?:~|/)(?:[\w.@+-]+/)*[\w.@+-]+"), "<path>"),
     (re.compile(r"\b[A-Za-z]:\\(?:[^\\\s\"']+\\)*[^\\\s\"']*"), "<path>"),
 )
 
@@ -41,14 +46,18 @@ def salted(name: str, salt: bytes) -> str:
 
 
 class Scrubber:
-    """Takes out of a text who and where: given identities, mail and network addresses, pointers, paths."""
+    """Takes out of a text who and where: given identities, addresses, UUIDs of GPUs, pointers, paths."""
 
     def __init__(self, identities: Iterable[str] = ()) -> None:
         words = sorted(
-            {word for word in identities if len(word) >= _SHORTEST_IDENTITY}, key=len, reverse=True
+            {word for word in identities if len(word) >= _SHORTEST_IDENTITY and word not in _NOBODY},
+            key=len,
+            reverse=True,
         )
         pattern = "|".join(re.escape(word) for word in words)
-        self._identities = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)", re.IGNORECASE) if words else None
+        self._identities = (
+            re.compile(rf"(?<![^\W_])(?:{pattern})(?![^\W_])", re.IGNORECASE) if words else None
+        )
 
     @classmethod
     def of_this_machine(cls) -> Self:
@@ -67,14 +76,13 @@ class Scrubber:
         return self._identities.sub("<name>", text) if self._identities else text
 
 
-class ScrubbingFilter(logging.Filter):
-    """Scrubs every log record that passes."""
+class ScrubbingFormatter(logging.Formatter):
+    """Scrubs whole log lines, those of a traceback too."""
 
     def __init__(self, scrubber: Scrubber) -> None:
-        super().__init__()
+        super().__init__("%(levelname)s %(name)s: %(message)s")
         self._scrubber = scrubber
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Replace the record's text; always lets it pass."""
-        record.msg, record.args = self._scrubber(record.getMessage()), None
-        return True
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text, without who and where."""
+        return self._scrubber(super().format(record))

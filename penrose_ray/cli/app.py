@@ -14,6 +14,7 @@ import sys
 import typer
 
 from penrose_ray import __version__
+from penrose_ray.cli.logs import scrub_logs
 from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, PenroseError
 
@@ -93,6 +94,7 @@ def main(command: typer.Typer | None = None) -> None:
         command: another command line than `penrose`, for scripts.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    scrub_logs()
     try:
         code = (command or _called())(standalone_mode=False) or 0
         if code == INTERRUPTED:

@@ -7,6 +7,7 @@ import math
 import os
 import secrets
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,8 +99,9 @@ def show(
     from penrose_ray.capture.tools.page import page as html  # noqa: PLC0415 - pandas
     from penrose_ray.capture.tools.redact import redacted  # noqa: PLC0415 - pandas
 
-    if redact:
-        findings = redacted(findings, tools, secrets.token_bytes(SALT_BYTES))
+    findings = (
+        redacted(findings, tools, secrets.token_bytes(SALT_BYTES)) if redact else _scrubbed(findings, tools)
+    )
     if page is not None:
         page.write_text(html(findings, title="What the tools found"), encoding="utf-8")
     if form is Format.JSON:
@@ -116,6 +118,26 @@ def show(
         for advice in each.advice:
             say(f"{each.tool}: {advice.text}\n  evidence: {advice.evidence}")
             say(f"  confidence: {advice.confidence:.0%}")
+
+
+def _scrubbed(findings: Sequence[Findings], tools: Sequence[Tool]) -> list[Findings]:
+    """Findings without who and where in their labels and texts; kernels and operators keep their names."""
+    from penrose_ray.capture.scrub import Scrubber  # noqa: PLC0415 - only where findings are shown
+
+    scrub = Scrubber.of_this_machine()
+    scrubbed = []
+    for each, tool in zip(findings, tools, strict=True):
+        frame = each.frame.copy()
+        names = set(tool.secret) - {"rank"}
+        for column in set(frame.select_dtypes(exclude="number").columns) - names:
+            frame[column] = [scrub(cell) if isinstance(cell, str) else cell for cell in frame[column]]
+        advice = tuple(
+            replace(one, text=scrub(one.text), evidence=scrub(one.evidence)) for one in each.advice
+        )
+        scrubbed.append(
+            replace(each, frame=frame, advice=advice, notes=tuple(scrub(note) for note in each.notes))
+        )
+    return scrubbed
 
 
 def _plain(findings: Findings) -> dict[str, object]:

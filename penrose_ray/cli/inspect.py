@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -41,6 +41,27 @@ def inspect(
         show(analyse(traces, chosen), chosen, form, page, redact=redact)
         return
     summaries = [summarise(path) for path in files]
-    print_rows([msgspec.to_builtins(each) for each in summaries], _COLUMNS, form, "Trace files")
+    rows = [msgspec.to_builtins(each) for each in summaries]
+    print_rows(_redacted(rows) if redact else rows, _COLUMNS, form, "Trace files")
     if all(each.error for each in summaries):
         raise TraceError("None of the files can be read.", remedy="See the error of each file.")
+
+
+def _redacted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Numbers for the files' names, and warnings and errors without who and where."""
+    from penrose_ray.capture.scrub import Scrubber  # noqa: PLC0415 - only to redact
+
+    scrub = Scrubber([row["file"] for row in rows])
+    this_machine = Scrubber.of_this_machine()
+    return [
+        {
+            **row,
+            "file": f"file {number}",
+            "error": this_machine(scrub(row["error"])),
+            "health": {
+                **row["health"],
+                "warnings": [this_machine(scrub(text)) for text in row["health"]["warnings"]],
+            },
+        }
+        for number, row in enumerate(rows, start=1)
+    ]

@@ -102,3 +102,31 @@ def test_a_cut_off_file_is_said_but_its_name_is_not_when_redacted(call: Call, tm
     _, out, err = call("inspect", "-t", "kernel_frequency", "--redact", cut)
     assert "secret" not in out + err
     assert "warning" in err
+
+
+def test_redacted_summary_names_no_file(call: Call, tmp_path: Path) -> None:
+    cut = tmp_path / "secret_project.json.gz"
+    cut.write_bytes(SAMPLE.read_bytes()[: SAMPLE.stat().st_size // 2])
+    empty = tmp_path / "secret_model.json"
+    empty.touch()
+    for form in ("json", "csv", "table"):
+        _, out, err = call("inspect", "--redact", "--format", form, cut, empty)
+        assert "secret" not in out + err
+        assert str(tmp_path) not in out + err
+        assert "file 2" in out
+        assert "is empty" in out
+
+
+def test_labels_and_notes_of_tools_say_neither_who_nor_where(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch calls its files after the host that they come from."""
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu-box-17")
+    path = tmp_path / "gpu-box-17_4711.pt.trace.json.gz"
+    path.write_bytes(SAMPLE.read_bytes())
+    page = tmp_path / "page.html"
+    code, out, err = call("inspect", "-t", "kernel_frequency", "--html", page, "--format", "csv", path)
+    assert code == 0
+    assert "<name>_4711.pt.trace.json.gz" in out
+    assert "&lt;name&gt;_4711.pt.trace.json.gz" in page.read_text()
+    assert "gpu-box-17" not in out + err + page.read_text()
