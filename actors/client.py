@@ -16,6 +16,7 @@ from penrose_ray.errors import ConfigError
 from penrose_ray.release.tokens import DAY_S
 from penrose_ray.seal import Contribution, Sealer, cover
 from penrose_ray.snippet.cutter import Snippet, SnippetCutter
+from penrose_ray.snippet.identity import PLAIN
 from penrose_ray.snippet.index import SnippetIndex
 from penrose_ray.snippet.minhash import scheme
 from penrose_ray.telemetry import CLIENT_LAUNCHES, CLIENT_REPORTS, CLIENT_SAMPLES, CLIENT_SNIPPETS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penrose_ray.capture.source import EventSource
     from penrose_ray.clock import Clock
     from penrose_ray.policy import OwnerPolicy
+    from penrose_ray.snippet.identity import Identity
     from penrose_ray.snippet.minhash import Signature
     from penrose_ray.task import Task
     from penrose_ray.transport.outbox import Outbox
@@ -51,10 +53,16 @@ class ClientCounts:
     dropped_samples: int = 0
     without_token: int = 0
     """Real reports that were not sent because the day's tokens were spent."""
+    without_identity: int = 0
+    """Snippets that were dropped because the key server gave no values for them."""
 
 
 class Tokens(Protocol):
     """What pays for reports, one token each."""
+
+    def top_up(self) -> None:
+        """Get the day's tokens if they are due and can be had."""
+        ...
 
     def left(self, day: int) -> int:
         """Tokens of a day (days since the epoch) that are left."""
@@ -65,6 +73,24 @@ class Tokens(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """What a client has from the parties that know it (see `parties.py`)."""
+
+    purse: Tokens | None = None
+    """The day's tokens."""
+    identity: Identity = PLAIN
+    """What the task's identity mode does to signatures."""
+
+    def top_up(self) -> None:
+        """Get the day's tokens if they are due."""
+        if self.purse is not None:
+            self.purse.top_up()
+
+
+NOT_ENROLLED = Enrolled()
+
+
 class Client:
     """Watches one source for one task.
 
@@ -73,7 +99,7 @@ class Client:
         task: verified.
         policy: the owner's; PolicyError when it does not allow the task.
         outbox: where sealed reports go.
-        purse: the day's tokens, in a task that has them.
+        enrolled: what issuer and key server give this client, in a task that has them.
         on_contribution: sees each contribution in the clear with its sealed report. Only code that constructs
             a client can pass it; no configuration does.
     """
@@ -88,9 +114,15 @@ class Client:
         clock: Clock,
         rng: np.random.Generator,
         on_contribution: Callable[[Contribution, Report], object] | None = None,
-        purse: Tokens | None = None,
+        enrolled: Enrolled = NOT_ENROLLED,
     ) -> None:
         policy.check(task)
+        purse, identity = enrolled.purse, enrolled.identity
+        if (identity is PLAIN) != (task.identity == "plain"):
+            raise ConfigError(
+                f"This task's identity mode is {task.identity!r}, and this client is not set up for it.",
+                remedy="See the keys of an enrolled client in docs/threats.md.",
+            )
         if task.tokens_per_day and purse is None:
             raise ConfigError(
                 "This task pays reports with tokens, and this client has no issuer.",
@@ -105,7 +137,7 @@ class Client:
         self._on_contribution = on_contribution
         self._plan = SamplingPlan(task, source, clock=clock, rng=rng)
         self._plan.arm(0)
-        self._cutter = SnippetCutter(task.snippet_launches, scheme(task.signature_scheme))
+        self._cutter = SnippetCutter(task.snippet_launches, scheme(task.signature_scheme), identity)
         self._indexes: dict[int, SnippetIndex[LocalClass]] = {}
         self._waiting = WaitingSamples(len(source.counters))
         self._histograms = OpenHistograms(task, rng)
@@ -147,6 +179,7 @@ class Client:
             classes=sum(len(index) for index in self._indexes.values()),
             waiting=len(self._outbox),
             refused=self._outbox.counts.refused,
+            without_identity=self._cutter.without_identity,
             dropped_samples=self._histograms.dropped_samples + self._waiting.without_snippet,
         )
 

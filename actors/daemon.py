@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.actors.client import Client
+from penrose_ray.actors.identities import enrolled
 from penrose_ray.capture.guard import OverheadGuard
 from penrose_ray.errors import ConfigError, KeyPermissionError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penrose_ray.capture.source import EventSource
     from penrose_ray.clock import Clock
     from penrose_ray.policy import OwnerPolicy
+    from penrose_ray.settings import EnrolmentSettings
     from penrose_ray.task import Task
     from penrose_ray.transport.outbox import Outbox
 
@@ -107,11 +109,27 @@ class HostClient:
     """Steps a client within its owner's budget of CPU time."""
 
     def __init__(
-        self, source: EventSource, task: Task, policy: OwnerPolicy, outbox: Outbox, *, clock: Clock
+        self,
+        source: EventSource,
+        task: Task,
+        policy: OwnerPolicy,
+        outbox: Outbox,
+        *,
+        clock: Clock,
+        enrolment: EnrolmentSettings,
     ) -> None:
+        self._enrolled = enrolled(task, enrolment, clock)
         self._source = source
         source.open()
-        self._client = Client(source, task, policy, outbox, clock=clock, rng=np.random.default_rng())
+        self._client = Client(
+            source,
+            task,
+            policy,
+            outbox,
+            clock=clock,
+            rng=np.random.default_rng(),
+            enrolled=self._enrolled,
+        )
         self._guard = OverheadGuard(budget_percent=policy.max_overhead_percent, clock=clock)
 
     def run(
@@ -124,6 +142,7 @@ class HostClient:
         """Go on until told to stop or the source has ended; what is due is sent or spooled."""
         idle_s = _IDLE_S
         while not should_stop() and not self._source.exhausted:
+            self._enrolled.top_up()
             duty = self._guard.decide()
             on_duty(duty)
             started_ns = time.process_time_ns()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 import threading
 import time
 from importlib.resources import files
@@ -15,11 +13,11 @@ import numpy as np
 
 from penrose_ray.actors.attested import require_attested
 from penrose_ray.actors.client import POLL_EVENTS, Client, ClientCounts
-from penrose_ray.actors.purse import Purse
+from penrose_ray.actors.identities import enrolled
 from penrose_ray.capture.opencl import OpenCLSource
 from penrose_ray.capture.replay import ReplaySource
 from penrose_ray.clock import SystemClock
-from penrose_ray.errors import ConfigError, QuotaError, TransportError
+from penrose_ray.errors import ConfigError
 from penrose_ray.policy import load_policy
 from penrose_ray.task import verify
 from penrose_ray.transport.http import HttpUploader, fetch_quote
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penrose_ray.settings import ClientSettings
-    from penrose_ray.task import Task
 
 PROGRAMS = ("train", "stencil", "sort")
 BUNDLED_TRACE = "sort.json.gz"
@@ -125,7 +122,7 @@ class LiveClient:
         clock = SystemClock()
         self._outbox = Outbox(HttpUploader(gateway_url, task.task_id), clock)
         self._source.open()
-        self._purse = _purse(task, settings, clock)
+        self._enrolled = enrolled(task, settings, clock)
         self._client = Client(
             self._source,
             task,
@@ -133,7 +130,7 @@ class LiveClient:
             self._outbox,
             clock=clock,
             rng=np.random.default_rng(),
-            purse=self._purse,
+            enrolled=self._enrolled,
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="client", daemon=True)
@@ -165,7 +162,7 @@ class LiveClient:
     def _work(self) -> None:
         try:
             while not self._stopping.is_set() and not self._source.exhausted:
-                self._fill_purse()
+                self._enrolled.top_up()
                 grant = self._feed.pace()
                 if not grant or not self._client.step(grant):
                     self._stopping.wait(_IDLE_S)
@@ -178,28 +175,10 @@ class LiveClient:
             self._error = error
             self._feed.stop()
 
-    def _fill_purse(self) -> None:
-        if self._purse is not None:
-            with contextlib.suppress(TransportError, QuotaError):  # away, or spent before a restart
-                self._purse.fill()
-
     def _drain(self) -> None:
         deadline = time.monotonic() + _DRAIN_S
         while not self._outbox.flush() and time.monotonic() < deadline:
             time.sleep(_IDLE_S)
-
-
-def _purse(task: Task, settings: ClientSettings, clock: SystemClock) -> Purse | None:
-    if not task.tokens_per_day or not settings.issuer_url:
-        return None
-    credential = os.environ.get(settings.credential_variable, "")
-    try:
-        return Purse(task, settings.issuer_url, bytes.fromhex(credential), clock)
-    except ValueError as error:
-        raise ConfigError(
-            f"The variable {settings.credential_variable} holds no credential.",
-            remedy="Set it to what penrose issuer enrol printed.",
-        ) from error
 
 
 def _source(settings: ClientSettings) -> tuple[OpenCLSource | ReplaySource, Feed]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
+import contextlib
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import msgspec
 
-from penrose_ray.errors import ConfigError, QuotaError, TokenError, TransportError
+from penrose_ray.actors.parties import Party
+from penrose_ray.errors import QuotaError, TokenError, TransportError
 from penrose_ray.release.tokens import DAY_S, Asker, Token
 
 if TYPE_CHECKING:
@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
 
-_MOST_BYTES = 1 << 20
-_TIMEOUT_S = 30.0
 _PAUSE_S = 60.0
 """Between two tries."""
-_OK, _UNKNOWN, _TOO_MANY = 200, 403, 429
 
 
 class Purse:
@@ -29,12 +26,8 @@ class Purse:
 
     def __init__(self, task: Task, issuer_url: str, credential: bytes, clock: Clock) -> None:
         self._task = task
-        self._credential = credential
+        self._issuer = Party("issuer", issuer_url, credential)
         self._clock = clock
-        parts = urlsplit(issuer_url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise ConfigError(f"{issuer_url!r} is no issuer's address.", remedy="Write http://HOST:PORT.")
-        self._host, self._port = parts.hostname, parts.port or 80
         self._tokens: dict[int, list[Token]] = {}
         self._not_before_s = 0.0
 
@@ -59,6 +52,11 @@ class Purse:
         made = [asker.finish(request, answer) for request, answer in zip(requests, answers, strict=True)]
         self._tokens = {key: value for key, value in self._tokens.items() if key >= day - 1} | {day: made}
 
+    def top_up(self) -> None:
+        """`fill`, and go without where the issuer is away or the day's tokens were spent before a restart."""
+        with contextlib.suppress(TransportError, QuotaError):
+            self.fill()
+
     def left(self, day: int) -> int:
         """Tokens of a day."""
         return len(self._tokens.get(day, ()))
@@ -68,20 +66,7 @@ class Purse:
         return self._tokens[day].pop().encode()
 
     def _ask(self, requests: Sequence[bytes]) -> list[bytes]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
-        try:
-            headers = {"Authorization": f"Bearer {self._credential.hex()}"}
-            connection.request("POST", "/tokens", msgspec.msgpack.encode(requests), headers)
-            response = connection.getresponse()
-            body = response.read(_MOST_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            raise TransportError(f"The issuer is not there: {error}.", remedy="It is asked again.") from error
-        finally:
-            connection.close()
-        if response.status in (_UNKNOWN, _TOO_MANY):
-            raise QuotaError(f"The issuer refuses: {body!r}.", remedy="Enrol, or wait for tomorrow.")
-        if response.status != _OK:
-            raise TransportError(f"The issuer answered {response.status}.", remedy="It is asked again.")
+        body = self._issuer.ask("POST", "/tokens", msgspec.msgpack.encode(requests))
         answers = msgspec.msgpack.decode(body, type=list[bytes])
         if len(answers) != len(requests):
             raise TokenError("The issuer gave another number of tokens.", remedy="Ask its operator.")

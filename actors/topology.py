@@ -163,7 +163,8 @@ class Topology:
         )
 
     def _client(self, settings: ClientSettings, copy: int) -> Handle:
-        own = settings.model_copy(update={"seed": settings.seed + copy})
+        key_file = settings.name_key_file and settings.name_key_file.absolute()
+        own = settings.model_copy(update={"seed": settings.seed + copy, "name_key_file": key_file})
         policy = self._settings.policy_file.absolute()
         return _actor(LiveClient, max_concurrency=2).remote(
             own, policy, self.url, self.signed_task, self._signer

@@ -23,6 +23,7 @@ KEY_SHARE: Final = 2
 SPOOL_KEY: Final = 3
 ISSUER_KEYS: Final = 4
 LEDGER_KEY: Final = 5
+KEY_SERVER: Final = 6
 """Kinds of secret."""
 
 _MAGIC: Final = b"penrose secret\n"
@@ -33,6 +34,7 @@ _NAMES: Final = {
     SPOOL_KEY: "the key of a spool",
     ISSUER_KEYS: "the keys of a token issuer",
     LEDGER_KEY: "the signing key of a ledger",
+    KEY_SERVER: "the keys of a key server",
 }
 RESTORE: Final = "Restore it from its backup."
 
@@ -47,9 +49,27 @@ def write_secret(
     Raises:
         ConfigError: the file exists; secrets are never overwritten.
     """
-    wrapping = token or (Plain() if passphrase is None else Passphrase(passphrase))
-    header = _MAGIC + bytes([kind, VERSION, wrapping.code])
-    _write_new(Path(path), header + wrapping.wrap(body, header))
+    path, content = Path(path), _protected(kind, body, passphrase, token)
+    temporary = _written_beside(path, content)
+    try:
+        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{path} exists, and a file with secrets is never overwritten.",
+            remedy="Give another path, or move the old file away.",
+        ) from error
+    finally:
+        temporary.unlink()
+    _sync_directory(path.parent)
+
+
+def replace_secret(
+    path: Path | str, kind: int, body: bytes, *, passphrase: bytes | None, token: Wrapping | None
+) -> None:
+    """Put a secret in the place of one that must be forgotten; a crash leaves one or the other."""
+    path = Path(path)
+    _written_beside(path, _protected(kind, body, passphrase, token)).replace(path)
+    _sync_directory(path.parent)
 
 
 def read_secret(path: Path | str, kind: int, *, passphrase: bytes | None, token: Wrapping | None) -> bytes:
@@ -88,7 +108,13 @@ def _wrapping(path: Path | str, code: int, passphrase: bytes | None, token: Wrap
     raise KeyFormatError(f"{path} opens only with {need}.", remedy=f"Give {need}.")
 
 
-def _write_new(path: Path, content: bytes) -> None:
+def _protected(kind: int, body: bytes, passphrase: bytes | None, token: Wrapping | None) -> bytes:
+    wrapping = token or (Plain() if passphrase is None else Passphrase(passphrase))
+    header = _MAGIC + bytes([kind, VERSION, wrapping.code])
+    return header + wrapping.wrap(body, header)
+
+
+def _written_beside(path: Path, content: bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
@@ -96,15 +122,10 @@ def _write_new(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, path)  # unlike a rename, fails where the name is taken
-    except FileExistsError as error:
-        raise ConfigError(
-            f"{path} exists, and a file with secrets is never overwritten.",
-            remedy="Give another path, or move the old file away.",
-        ) from error
-    finally:
+    except BaseException:
         temporary.unlink()
-    _sync_directory(path.parent)
+        raise
+    return temporary
 
 
 def _sync_directory(path: Path) -> None:

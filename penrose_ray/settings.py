@@ -87,7 +87,22 @@ class DesignServerSettings(Section):
     """Hand-overs, their ledger and the privacy budget."""
 
 
-class ClientSettings(Section):
+class EnrolmentSettings(Section):
+    """The parties that know a client: who pays for its reports and who hides its kernel names."""
+
+    issuer_url: str = ""
+    """The token issuer, in a task that has tokens or hashes names under a key."""
+    credential_variable: VariableName = ""
+    """Name of the environment variable that holds the credential that the issuer gave this client."""
+    name_key_file: Path | None = None
+    """The name key, in a task in identity mode `keyed`; without it the issuer is asked."""
+    key_server_url: str = ""
+    """The key server, in a task in identity mode `oprf`."""
+    key_server_credential_variable: VariableName = ""
+    """Name of the environment variable that holds the key server's credential for this client."""
+
+
+class ClientSettings(EnrolmentSettings):
     """One client (or several alike) of a topology."""
 
     kind: Literal["gpu", "replay"]
@@ -104,10 +119,6 @@ class ClientSettings(Section):
     """Of the random choices of the program and the client."""
     count: int = Field(default=1, ge=1)
     """How many clients alike."""
-    issuer_url: str = ""
-    """The token issuer, in a task that has tokens."""
-    credential_variable: VariableName = ""
-    """Name of the environment variable that holds the credential that the issuer gave this client."""
 
 
 class TorSettings(Section):

@@ -37,6 +37,7 @@ COMMANDS = {
     "verify": "verify.verify",
     "doctor": "doctor.doctor",
     "issuer": "issuer.app",
+    "keyserver": "keyserver.app",
     "release": "release.app",
     "client": "client.app",
     "config": "config.app",

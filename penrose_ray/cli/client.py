@@ -54,6 +54,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     state: StateOption = DEFAULT_STATE,
     *,
     socks: Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")] = "",
+    enrolment_file: Annotated[
+        Path | None, typer.Option("--enrolment", help="TOML: issuer and key server that know this client.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent instead.")] = False,
 ) -> None:
     """Watch this host's GPU programs for a task and send sealed reports until SIGTERM or Ctrl-C.
@@ -65,8 +68,10 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     os.environ.setdefault(SWITCH, "0")  # llvmlite takes 40 MB; a report an hour does not need it
     from penrose_ray.actors.daemon import HostClient, StateDirectory  # noqa: PLC0415 - numpy and capture
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
+    from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
 
     task = _task(task_file, signer)
+    enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     policy = _policy(policy_file)
     policy.check(task)
     directory = StateDirectory(state)
@@ -77,7 +82,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ending.set())
         outbox = _outbox(task, gateway, directory, stack, socks=socks, dry_run=dry_run)
-        client = HostClient(_source(source, trace, directory), task, policy, outbox, clock=SystemClock())
+        client = HostClient(
+            _source(source, trace, directory), task, policy, outbox, clock=SystemClock(), enrolment=enrolment
+        )
         say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
         duties = _Duties()
         counts = client.run(ending.is_set, wait=ending.wait, on_duty=duties.note)

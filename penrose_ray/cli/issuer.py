@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import base64
+import hashlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.passphrase import VariableOption, passphrase_in
 from penrose_ray.clock import SystemClock
-from penrose_ray.errors import ConfigError
 from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S
+from penrose_ray.snippet.identity import NameKeyFile, write_name_key
 
 app = typer.Typer(no_args_is_help=True, help="Issue tokens: enrol clients, sign what they may send.")
 _NO_QUOTA = 0
 KeyArgument = Annotated[Path, typer.Argument(help="The issuer's key file.")]
 StateArgument = Annotated[Path, typer.Argument(help="The issuer's store (SQLite).")]
-VariableOption = Annotated[
-    str, typer.Option("--passphrase-variable", help="Environment variable that holds the passphrase.")
-]
 
 
 @app.command("new")
@@ -37,7 +36,7 @@ def new(
     """
     today = int(SystemClock().now_s() // DAY_S)
     keys = IssuerKeys.generate(today, days)
-    keys.write(path, passphrase=_passphrase(passphrase_variable))
+    keys.write(path, passphrase=passphrase_in(passphrase_variable))
     out.write_bytes(keys.public().encode())
     say(f"{path} and {out} written; the last day is {today + days - 1}")
 
@@ -70,13 +69,26 @@ def clients(state: StateArgument, form: FormatOption = Format.TABLE) -> None:
     print_rows([{"name": name} for name in _store(state).clients()], ("name",), form, str(state))
 
 
+@app.command("name-key")
+def name_key(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+    """Make the name key of a fleet and print its hash, `identity_key` of a task in identity mode `keyed`.
+
+    Example: penrose issuer name-key names.key
+    """
+    typer.echo(base64.b64encode(hashlib.sha256(write_name_key(path)).digest()).decode())
+    say(f"{path} written; serve it with penrose issuer serve --name-key, or copy it to clients")
+
+
 @app.command("serve")
 def serve(
     path: KeyArgument,
     state: StateArgument,
     tokens_per_day: Annotated[int, typer.Option("--tokens-per-day", min=1, help="c, as in the task.")] = 32,
+    name_key: Annotated[
+        Path | None, typer.Option("--name-key", help="Hand this name key out to enrolled clients.")
+    ] = None,
     host: str = "127.0.0.1",
-    port: int = 8470,
+    port: Annotated[int, typer.Option(help="0: the kernel chooses.")] = 8470,
     passphrase_variable: VariableOption = "",
 ) -> None:
     """Answer clients over HTTP until interrupted.
@@ -86,10 +98,11 @@ def serve(
     from penrose_ray.actors.issuer import application  # noqa: PLC0415 - the server's libraries
     from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
-    keys = IssuerKeys.read(path, passphrase=_passphrase(passphrase_variable))
+    keys = IssuerKeys.read(path, passphrase=passphrase_in(passphrase_variable))
+    names = b"" if name_key is None else NameKeyFile(name_key).name_key()
     issuer = Issuer(state, keys, tokens_per_day=tokens_per_day, clock=SystemClock())
     try:
-        asyncio.run(run_until_interrupted(application(issuer), host, port, say))
+        asyncio.run(run_until_interrupted(application(issuer, name_key=names), host, port, say))
     finally:
         issuer.close()
 
@@ -97,11 +110,3 @@ def serve(
 def _store(state: Path) -> Issuer:
     """The store for enrolment only: it signs nothing."""
     return Issuer(state, IssuerKeys(0, []), tokens_per_day=_NO_QUOTA, clock=SystemClock())
-
-
-def _passphrase(variable: str) -> bytes | None:
-    if not variable:
-        return None
-    if variable not in os.environ:
-        raise ConfigError(f"The environment has no variable {variable}.", remedy="Set it to the passphrase.")
-    return os.environ[variable].encode()

@@ -9,6 +9,7 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.crypto.dealer import deal
 from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.keyfile import DesignKeys
@@ -17,9 +18,6 @@ from penrose_ray.crypto.unlock import Unlock
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at the design server's keys.")
 FileArgument = Annotated[Path, typer.Argument(help="The key file.")]
-VariableOption = Annotated[
-    str, typer.Option("--passphrase-variable", help="Environment variable that holds the passphrase.")
-]
 HsmOption = Annotated[
     str,
     typer.Option(

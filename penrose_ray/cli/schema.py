@@ -97,8 +97,10 @@ def _add_task(schema: dict[str, Any]) -> None:
 
 
 def _describe(schema: dict[str, Any], kind: type) -> None:
-    for name, text in attribute_docstrings(kind).items():
-        schema["properties"][name]["description"] = text
+    own = [each for each in kind.__mro__ if each.__module__.startswith("penrose_ray.")]
+    for each in reversed(own):
+        for name, text in attribute_docstrings(each).items():
+            schema["properties"][name]["description"] = text
 
 
 def attribute_docstrings(kind: type) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from penrose_ray.cli.keys import HsmOption, VariableOption, load_keys
+from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.draft import task_from
 from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.policy import load_policy
@@ -131,6 +133,7 @@ def _fields(task: Task, signer: str) -> dict[str, object]:
     """The task as plain values, its id, signer and key first."""
     plain = msgspec.to_builtins(task, builtin_types=(bytes,))
     del plain["public_key"], plain["issuer_keys"]
+    plain["identity_key"] = base64.b64encode(task.identity_key).decode()
     plain["counter_sets"] = [each.name for each in task.counter_sets]
     return {"task_id": task.task_id.hex(), "signer": signer, "key": task.key().fingerprint, **plain}
 

@@ -6,10 +6,6 @@ section 8.1): not even the issuer and the aggregation service together can link 
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,19 +13,17 @@ import msgspec
 from penrose_ray.crypto.secretfile import ISSUER_KEYS, read_secret, write_secret
 from penrose_ray.errors import ClockError, KeyFormatError, QuotaError
 from penrose_ray.release.blind_rsa import LEAST_BITS, SigningKey
+from penrose_ray.release.enrolment import Enrolment, digest
 from penrose_ray.release.tokens import DAY_S, KeyRing
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Sequence
     from pathlib import Path
 
     from penrose_ray.clock import Clock
 
-CREDENTIAL_BYTES: Final = 32
 _TABLES: Final = """
-CREATE TABLE IF NOT EXISTS clients (
-    credential_hash BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE
-) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS issued (
     credential_hash BLOB NOT NULL, day INTEGER NOT NULL, request_hash BLOB NOT NULL,
     PRIMARY KEY (credential_hash, day, request_hash)
@@ -81,7 +75,7 @@ class IssuerKeys:
         )
 
 
-class Issuer:
+class Issuer(Enrolment):
     """Signs blinded messages of enrolled clients, c a day and client.
 
     A request that is repeated after a lost answer is signed again and costs nothing: RSA without randomness
@@ -89,40 +83,10 @@ class Issuer:
     """
 
     def __init__(self, path: Path, keys: IssuerKeys, *, tokens_per_day: int, clock: Clock) -> None:
+        super().__init__(path, _TABLES)
         self._keys = keys
         self._tokens_per_day = tokens_per_day
         self._clock = clock
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.executescript(_TABLES)
-
-    def enrol(self, name: str) -> bytes:
-        """A new client; returns its credential, of which only a hash is kept.
-
-        Raises:
-            QuotaError: the name is taken.
-        """
-        credential = secrets.token_bytes(CREDENTIAL_BYTES)
-        try:
-            self._db.execute("INSERT INTO clients VALUES (?, ?)", (_hash(credential), name))
-        except sqlite3.IntegrityError as error:
-            raise QuotaError(f"There is a client {name!r}.", remedy="Choose another name.") from error
-        return credential
-
-    def strike(self, name: str) -> None:
-        """Take a client off the list.
-
-        Raises:
-            QuotaError: there is none of that name.
-        """
-        if not self._db.execute("DELETE FROM clients WHERE name = ?", (name,)).rowcount:
-            raise QuotaError(f"There is no client {name!r}.", remedy="See penrose issuer list.")
-
-    def clients(self) -> list[str]:
-        """Names of enrolled clients."""
-        return [row[0] for row in self._db.execute("SELECT name FROM clients ORDER BY name")]
 
     def sign(self, credential: bytes, requests: Sequence[bytes]) -> list[bytes]:
         """Signatures of today's blinded messages, in their order.
@@ -135,19 +99,11 @@ class Issuer:
         day = int(self._clock.now_s() // DAY_S)
         key = self._keys.key(day)
         answers = [key.sign(request) for request in requests]
-        with closing(self._db.cursor()) as cursor:
-            cursor.execute("BEGIN IMMEDIATE")
-            try:
-                self._book(cursor, _hash(credential), day, requests)
-                cursor.execute("COMMIT")
-            except BaseException:
-                cursor.execute("ROLLBACK")
-                raise
+        with self._booking(credential) as cursor:
+            self._book(cursor, digest(credential), day, requests)
         return answers
 
     def _book(self, cursor: sqlite3.Cursor, client: bytes, day: int, requests: Sequence[bytes]) -> None:
-        if not cursor.execute("SELECT 1 FROM clients WHERE credential_hash = ?", (client,)).fetchone():
-            raise QuotaError("This client is not enrolled.", remedy="Enrol it: penrose issuer enrol NAME.")
         latest = cursor.execute("SELECT day FROM latest").fetchone()
         if latest and latest[0] > day:
             raise ClockError(
@@ -155,7 +111,7 @@ class Issuer:
                 remedy="Set the issuer's clock.",
             )
         cursor.execute("INSERT OR REPLACE INTO latest VALUES (1, ?)", (day,))
-        rows = [(client, day, _hash(request)) for request in requests]
+        rows = [(client, day, digest(request)) for request in requests]
         cursor.executemany("INSERT OR IGNORE INTO issued VALUES (?, ?, ?)", rows)
         count = "SELECT COUNT(*) FROM issued WHERE credential_hash = ? AND day = ?"
         had = cursor.execute(count, (client, day)).fetchone()[0]
@@ -163,11 +119,3 @@ class Issuer:
             raise QuotaError(
                 f"A client gets {self._tokens_per_day} tokens a day.", remedy="Ask again tomorrow."
             )
-
-    def close(self) -> None:
-        """Close the store."""
-        self._db.close()
-
-
-def _hash(raw: bytes) -> bytes:
-    return hashlib.sha256(raw).digest()

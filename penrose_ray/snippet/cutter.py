@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from penrose_ray.errors import QuotaError, TransportError
 from penrose_ray.snippet.identity import PLAIN, Identity
 from penrose_ray.snippet.minhash import Scheme, Signature, of_hashes
 from penrose_ray.snippet.names import NameHashes
@@ -84,6 +85,8 @@ class SnippetCutter:
         self._names = NameHashes(scheme.names, identity.name_key)
         self.too_short = 0
         """Launches in runs shorter than one gram, which have no identity."""
+        self.without_identity = 0
+        """Snippets that were dropped: the key server was away, or the epoch's points were spent."""
 
     def push(self, launches: Launches, names: Sequence[str]) -> list[Snippet]:
         """Take launches; returns the snippets that they complete, in the order of their ends."""
@@ -145,5 +148,9 @@ class SnippetCutter:
             return None
         hashes, streams = np.concatenate(ended.hashes), np.concatenate(ended.streams)
         signature = of_hashes(hashes, streams, self._scheme, salt=self._names.salt)
-        shown = self._identity.shown(signature)
+        try:
+            shown = self._identity.shown(signature)
+        except (TransportError, QuotaError):
+            self.without_identity += 1
+            return None
         return Snippet(*place, ended.first_seq, ended.last_seq, ended.length, shown)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
+import secrets
 from typing import TYPE_CHECKING, Protocol
 
-from penrose_ray.errors import KeyFormatError, KeyMissingError, KeyPermissionError, WrongKeyError
+from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError, WrongKeyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +86,22 @@ class NameKeyFile:
         if len(key) != NAME_KEY_BYTES:
             raise _malformed(f"{self._path} holds {len(key)} bytes, a name key has {NAME_KEY_BYTES}.")
         return key
+
+
+def write_name_key(path: Path) -> bytes:
+    """Make a name key and write it, readable by its owner only; returns it.
+
+    Raises:
+        ConfigError: the file exists, or cannot be written.
+    """
+    key = secrets.token_bytes(NAME_KEY_BYTES)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}.", remedy="Give another path.") from error
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key.hex() + "\n")
+    return key
 
 
 class Keyed:

@@ -44,7 +44,9 @@ _ROWS = 128
 """Grams that are hashed at a time: the products of so many stay in the cache."""
 _HIGH = np.uint64(32)
 _LARGEST = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-_WHOLE = np.uint32(1)
+WHOLE = 1
+"""Lowest bit of a value: set where a further view holds all grams."""
+_WHOLE = np.uint32(WHOLE)
 _SHAPE_VIEW = View(0.15, 2.0)
 _SHAPE_LAUNCHES = 4096
 """The shape is read off so many launches: windows are long for the sake of rare grams, and it has none."""

@@ -18,21 +18,19 @@ import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from penrose_ray.errors import SourceError, TransportError, WireError, WrongKeyError
-from penrose_ray.snippet.minhash import Signature
+from penrose_ray.errors import SourceError, WrongKeyError
+from penrose_ray.snippet.minhash import WHOLE, Signature
 from penrose_ray.snippet.scheme import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
-    from penrose_ray.clock import Clock
-
 T = TypeVar("T")
 MOST_POINTS = 65_535
 """Points of one request (RFC 9497, section 3.3.2)."""
-_POINT_BYTES = 32
-_CONTEXT = b"penrose-ray oprf epoch v1\x00"
+POINT_BYTES = 32
+_CONTEXT = b"penrose-ray oprf epoch v2\x00"
 _CACHED = 65_536
 
 
@@ -41,21 +39,30 @@ class EpochKey:
     """The public key of an epoch, signed with the key server's long-lived Ed25519 key."""
 
     epoch: int
+    ends_s: int
+    """Unix time at which the epoch is over."""
     public_key: bytes
     signature: bytes
+
+    @classmethod
+    def signed(cls, epoch: int, ends_s: int, public_key: bytes, signing: Ed25519PrivateKey) -> EpochKey:
+        """Sign it."""
+        return cls(epoch, ends_s, public_key, signing.sign(_signed(epoch, ends_s, public_key)))
 
     def verify(self, server: bytes) -> None:
         """Raise WrongKeyError unless the key server `server` (Ed25519, 32 bytes) signed it."""
         try:
-            Ed25519PublicKey.from_public_bytes(server).verify(self.signature, self._signed())
+            signed = _signed(self.epoch, self.ends_s, self.public_key)
+            Ed25519PublicKey.from_public_bytes(server).verify(self.signature, signed)
         except (InvalidSignature, ValueError) as error:
             raise WrongKeyError(
                 f"The key of epoch {self.epoch} is not signed by the task's key server.",
                 remedy="Do not use this key server; ask the design server's operator.",
             ) from error
 
-    def _signed(self) -> bytes:
-        return _CONTEXT + struct.pack(">Q", self.epoch) + self.public_key
+
+def _signed(epoch: int, ends_s: int, public_key: bytes) -> bytes:
+    return _CONTEXT + struct.pack(">QQ", epoch, ends_s) + public_key
 
 
 class KeyServer(Protocol):
@@ -66,66 +73,8 @@ class KeyServer(Protocol):
         ...
 
     def evaluate(self, client: bytes, epoch: int, points: Sequence[bytes]) -> bytes:
-        """Evaluate blinded points in one batch with one proof."""
+        """Evaluate blinded points in one batch with one proof; `client` is its credential."""
         ...
-
-
-class LocalKeyServer:
-    """The key server itself; who calls it (a process, a service) is not its business."""
-
-    def __init__(
-        self,
-        seed: bytes,
-        signing: Ed25519PrivateKey,
-        clock: Clock,
-        *,
-        epoch_s: int = 86_400,
-        most_points: int = 20_000,
-    ) -> None:
-        """Derive each epoch's key from `seed`, 32 secret bytes; a client gets `most_points` an epoch."""
-        self._seed = seed
-        self._signing = signing
-        self._clock = clock
-        self._epoch_s = epoch_s
-        self._most_points = most_points
-        self._epoch = -1
-        self._spent: dict[bytes, int] = {}
-
-    def current(self) -> EpochKey:
-        """The present epoch's key."""
-        epoch = int(self._clock.now_s() // self._epoch_s)
-        unsigned = EpochKey(epoch, self._evaluator(epoch).public_key.serialize(), b"")
-        return EpochKey(epoch, unsigned.public_key, self._signing.sign(unsigned._signed()))  # noqa: SLF001 - one module
-
-    def evaluate(self, client: bytes, epoch: int, points: Sequence[bytes]) -> bytes:
-        """Evaluate blinded points for an enrolled client.
-
-        Raises:
-            TransportError: the epoch is over, or the client has spent its points: keep the snippet.
-            WireError: no points, too many, or something that is none.
-        """
-        present = int(self._clock.now_s() // self._epoch_s)
-        if epoch != present:
-            raise TransportError(f"Epoch {epoch} is not the present one.", remedy="Ask for the present key.")
-        if not 0 < len(points) <= MOST_POINTS or any(len(point) != _POINT_BYTES for point in points):
-            raise _no_points(len(points))
-        if self._epoch != present:
-            self._epoch, self._spent = present, {}
-        spent = self._spent.get(client, 0) + len(points)
-        if spent > self._most_points:
-            raise TransportError(
-                f"The client has asked for {spent} points, {self._most_points} an epoch are allowed.",
-                remedy="Go on in the next epoch.",
-            )
-        self._spent[client] = spent
-        library = _library()
-        blinded = _guarded(
-            lambda: [library.BlindedInput.deserialize(point) for point in points], _no_points(len(points))
-        )
-        return bytes(self._evaluator(epoch).evaluate_batch(blinded).serialize())
-
-    def _evaluator(self, epoch: int) -> Any:  # noqa: ANN401 - the library has no types at run time
-        return _library().Evaluator.from_seed(self._seed, _CONTEXT + struct.pack(">Q", epoch))
 
 
 class Oprf:
@@ -134,7 +83,7 @@ class Oprf:
     name_key = b""
 
     def __init__(self, server: KeyServer, server_key: bytes, client: bytes) -> None:
-        """`server_key` is the key server's Ed25519 key from the task; `client` names the enrolled client."""
+        """`server_key` is the key server's Ed25519 key from the task; `client` is its credential."""
         self._server = server
         self._server_key = server_key
         self._client = client
@@ -142,10 +91,11 @@ class Oprf:
         self._known: OrderedDict[tuple[str, int, int], int] = OrderedDict()
 
     def shown(self, signature: Signature) -> Signature:
-        """The signature with each value replaced by 32 bits of its pseudo-random one.
+        """The signature with each value replaced by 31 bits of its pseudo-random one; the lowest bit stays.
 
         Raises:
             TransportError: the key server cannot be asked now.
+            QuotaError: the client has spent its points of this epoch.
             WrongKeyError: the epoch's key or an evaluation is not the key server's.
         """
         epoch = self._server.current()
@@ -168,26 +118,28 @@ class Oprf:
         return Signature(signature.scheme, shown)
 
     def _ask(self, epoch: EpochKey, missing: list[tuple[str, int, int]]) -> None:
-        library = _library()
-        clients, points = zip(*(library.Client.blind(_message(*each)) for each in missing), strict=True)
+        voprf = library()
+        clients, points = zip(*(voprf.Client.blind(_message(*each)) for each in missing), strict=True)
         answer = self._server.evaluate(self._client, epoch.epoch, [point.serialize() for point in points])
-        outputs = _guarded(lambda: self._unblinded(clients, answer, epoch), _not_its_key())
+        outputs = guarded(lambda: self._unblinded(clients, answer, epoch), _not_its_key())
         for each, output in zip(missing, outputs, strict=True):
-            self._known[each] = int.from_bytes(hashlib.sha256(output).digest()[:4], "little")
+            random = int.from_bytes(hashlib.sha256(output).digest()[:4], "little")
+            self._known[each] = random & ~WHOLE | each[2] & WHOLE
 
     @staticmethod
     def _unblinded(clients: Sequence[Any], answer: bytes, epoch: EpochKey) -> list[bytes]:
-        library = _library()
-        batch = library.VerifiableBatchOutput.deserialize(answer)
-        public = library.PublicKey.deserialize(epoch.public_key)
-        return list(library.Client.finalize_batch(list(clients), batch, public))
+        voprf = library()
+        batch = voprf.VerifiableBatchOutput.deserialize(answer)
+        public = voprf.PublicKey.deserialize(epoch.public_key)
+        return list(voprf.Client.finalize_batch(list(clients), batch, public))
 
 
 def _message(scheme: str, function: int, value: int) -> bytes:
     return scheme.encode() + struct.pack(">BI", function, value)
 
 
-def _library() -> ModuleType:
+def library() -> ModuleType:
+    """Voprf's ristretto255-SHA512; SourceError where it is not installed."""
     try:
         from voprf import ristretto  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
@@ -197,7 +149,7 @@ def _library() -> ModuleType:
     return ristretto
 
 
-def _guarded(work: Callable[[], T], problem: Exception) -> T:
+def guarded(work: Callable[[], T], problem: Exception) -> T:
     """The library panics over bad input, which is no Exception."""
     try:
         return work()
@@ -205,13 +157,6 @@ def _guarded(work: Callable[[], T], problem: Exception) -> T:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise problem from error
         raise
-
-
-def _no_points(count: int) -> WireError:
-    return WireError(
-        f"These are not 1 to {MOST_POINTS} points of {_POINT_BYTES} bytes ({count} given).",
-        remedy="Send blinded elements of ristretto255.",
-    )
 
 
 def _not_its_key() -> WrongKeyError:

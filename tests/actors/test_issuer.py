@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,15 +11,16 @@ import msgspec
 import numpy as np
 import pytest
 from e2e import fleet
+from e2e.http_party import serving
 
-from penrose_ray.actors.client import Client
+from penrose_ray.actors.client import Client, Enrolled
 from penrose_ray.actors.issuer import application
 from penrose_ray.actors.open_histograms import Due, LocalClass
+from penrose_ray.actors.parties import IssuedNameKey, Party
 from penrose_ray.actors.purse import Purse
-from penrose_ray.actors.serving import Place, listen
 from penrose_ray.capture.replay import ReplaySource
 from penrose_ray.clock import ManualClock
-from penrose_ray.errors import ConfigError, QuotaError, TransportError
+from penrose_ray.errors import ConfigError, KeyMissingError, QuotaError, TransportError
 from penrose_ray.histogram import Axis, CounterSet
 from penrose_ray.policy import OwnerPolicy
 from penrose_ray.release.issuing import Issuer, IssuerKeys
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penrose_ray.task import Task
 
 DAY = 20_000
+NAME_KEY = bytes(range(32))
 
 
 class Running(NamedTuple):
@@ -53,16 +54,8 @@ def running(tmp_path: Path, make_task: Callable[..., Task]) -> Iterator[Running]
     task = make_task(tokens_per_day=4, hostile_clients=0, issuer_keys=keys.public().encode())
     clock = ManualClock(DAY * DAY_S + 50.0)
     issuer = Issuer(tmp_path / "issuer.sqlite", keys, tokens_per_day=4, clock=clock)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    started = listen(application(issuer), Place("127.0.0.1", 0))
-    runner, port = asyncio.run_coroutine_threadsafe(started, loop).result()
-    yield Running(f"http://127.0.0.1:{port}", issuer, clock, task)
-    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with serving(application(issuer, name_key=NAME_KEY)) as url:
+        yield Running(url, issuer, clock, task)
     issuer.close()
 
 
@@ -106,11 +99,38 @@ def test_an_address_that_is_none_is_named(running: Running) -> None:
         running.purse(b"", "issuer")
 
 
+def test_the_name_key_goes_to_enrolled_clients_only(running: Running) -> None:
+    enrolled = Party("issuer", running.url, running.issuer.enrol("one"))
+    assert IssuedNameKey(enrolled).name_key() == NAME_KEY
+    with pytest.raises(QuotaError, match="not enrolled"):
+        IssuedNameKey(Party("issuer", running.url, b"x" * 32)).name_key()
+    running.issuer.strike("one")
+    with pytest.raises(QuotaError, match="not enrolled"):
+        IssuedNameKey(enrolled).name_key()
+
+
+def test_an_issuer_without_a_name_key_says_so(running: Running) -> None:
+    credential = running.issuer.enrol("one")
+    with serving(application(running.issuer)) as url, pytest.raises(KeyMissingError):
+        IssuedNameKey(Party("issuer", url, credential)).name_key()
+
+
+def test_many_purses_at_once_get_their_tokens(running: Running) -> None:
+    purses = [running.purse(running.issuer.enrol(f"client {number}")) for number in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        for done in [pool.submit(each.fill) for each in purses]:
+            done.result()
+    assert [each.left(DAY) for each in purses] == [4] * 12
+
+
 class Coins:
     """Tokens without an issuer."""
 
     def __init__(self, count: int) -> None:
         self.count = count
+
+    def top_up(self) -> None:
+        pass
 
     def left(self, _day: int) -> int:
         return self.count
@@ -130,7 +150,9 @@ def client_with(task: Task, coins: Coins, rng: np.random.Generator, trace: Path)
     source.open()
     clock = ManualClock(DAY * DAY_S + 50.0)
     policy = OwnerPolicy(allow_demo=True, least_sampling_interval=1, least_contributors=1)
-    return Client(source, task, policy, Outbox(Nowhere(), clock), clock=clock, rng=rng, purse=coins)
+    return Client(
+        source, task, policy, Outbox(Nowhere(), clock), clock=clock, rng=rng, enrolled=Enrolled(coins)
+    )
 
 
 def test_short_of_tokens_reports_go_at_random_weighted_by_samples(

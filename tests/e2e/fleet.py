@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penrose_ray.actors.client import Client
+from penrose_ray.actors.client import NOT_ENROLLED, Client, Enrolled
 from penrose_ray.capture.replay import ReplaySource
 from penrose_ray.histogram import BINS, Axis, CounterSet
 from penrose_ray.policy import OwnerPolicy
@@ -100,7 +100,14 @@ class Truth:
 
 
 def replay_client(
-    trace: Path, task: Task, uploader: Uploader, truth: Truth, *, clock: Clock, seed: int
+    trace: Path,
+    task: Task,
+    uploader: Uploader,
+    truth: Truth,
+    *,
+    clock: Clock,
+    seed: int,
+    enrolled: Enrolled = NOT_ENROLLED,
 ) -> tuple[Client, Outbox]:
     source = ReplaySource(trace)
     source.open()
@@ -113,6 +120,7 @@ def replay_client(
         clock=clock,
         rng=np.random.default_rng(seed),
         on_contribution=truth.record,
+        enrolled=enrolled,
     )
     return client, outbox
 

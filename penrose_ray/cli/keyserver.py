@@ -1,0 +1,103 @@
+"""`penrose keyserver`: the key server of identity mode `oprf`, a party apart from the aggregation service."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.passphrase import VariableOption, passphrase_in
+from penrose_ray.clock import SystemClock
+from penrose_ray.release.points import Points
+from penrose_ray.snippet.key_server import EPOCH_S, EpochKeys, LocalKeyServer
+
+app = typer.Typer(no_args_is_help=True, help="Evaluate clients' blinded signatures: enrol, serve.")
+POINTS_PER_EPOCH = 20_000
+KeyArgument = Annotated[Path, typer.Argument(help="The key server's key file.")]
+StateArgument = Annotated[Path, typer.Argument(help="The key server's store (SQLite).")]
+
+
+@app.command("new")
+def new(
+    path: KeyArgument,
+    epoch_s: Annotated[int, typer.Option("--epoch-s", min=60, help="How long a key is good.")] = EPOCH_S,
+    passphrase_variable: VariableOption = "",
+) -> None:
+    """Make the keys of an epoch and print the public one, `identity_key` of a task in mode `oprf`.
+
+    Example: penrose keyserver new oprf.key
+    """
+    keys = EpochKeys.generate(SystemClock().now_s(), epoch_s=epoch_s)
+    keys.write(path, passphrase=passphrase_in(passphrase_variable))
+    say(f"{path} written; it changes with every epoch, so a copy of it is worth a day")
+    typer.echo(base64.b64encode(keys.public()).decode())
+
+
+@app.command("enrol")
+def enrol(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
+    """Enrol a client and print its credential, once.
+
+    Example: penrose keyserver enrol keyserver.sqlite host-17
+    """
+    typer.echo(_store(state).enrol(name).hex())
+
+
+@app.command("strike")
+def strike(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
+    """Take a client off the list.
+
+    Example: penrose keyserver strike keyserver.sqlite host-17
+    """
+    _store(state).strike(name)
+    say(f"{name} gets no more points")
+
+
+@app.command("list")
+def clients(state: StateArgument, form: FormatOption = Format.TABLE) -> None:
+    """Print who is enrolled.
+
+    Example: penrose keyserver list keyserver.sqlite --format json
+    """
+    print_rows([{"name": name} for name in _store(state).clients()], ("name",), form, str(state))
+
+
+@app.command("serve")
+def serve(
+    path: KeyArgument,
+    state: StateArgument,
+    points_per_epoch: Annotated[
+        int, typer.Option("--points-per-epoch", min=1, help="Values that a client may have evaluated.")
+    ] = POINTS_PER_EPOCH,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: the kernel chooses.")] = 8471,
+    passphrase_variable: VariableOption = "",
+) -> None:
+    """Answer clients over HTTP until interrupted; the key file goes on with each epoch.
+
+    Example: penrose keyserver serve oprf.key keyserver.sqlite
+    """
+    from penrose_ray.actors.keyserver import application  # noqa: PLC0415 - the server's libraries
+    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
+
+    passphrase = passphrase_in(passphrase_variable)
+    keys = EpochKeys.read(path, passphrase=passphrase)
+    points = Points(state, per_epoch=points_per_epoch)
+
+    def keep(advanced: EpochKeys) -> None:
+        advanced.write(path, passphrase=passphrase, replace=True)
+
+    server = LocalKeyServer(keys, points, SystemClock(), keep=keep)
+    server.current()
+    try:
+        asyncio.run(run_until_interrupted(application(server, points), host, port, say))
+    finally:
+        points.close()
+
+
+def _store(state: Path) -> Points:
+    """The store for enrolment only: nobody spends points."""
+    return Points(state, per_epoch=0)
