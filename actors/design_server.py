@@ -17,7 +17,7 @@ from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.threshold import Partial
 from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.draft import task_from
-from penrose_ray.errors import ReleaseFormatError, ShareError
+from penrose_ray.errors import ConfigError, ReleaseFormatError, ShareError
 from penrose_ray.opening import Opening, discarded_lines, open_sums, write_parquet
 from penrose_ray.release.approval import context_of
 from penrose_ray.release.handover import decode
@@ -111,6 +111,21 @@ class DesignServer:
         """The task as clients and the aggregation service get it."""
         return self._signed.encode()
 
+    def sample_task(self) -> bytes:
+        """The same task with sealed reports and no gate: for the sealed sample of a simulated fleet.
+
+        Raises:
+            ConfigError: the task's own reports are sealed, so it needs no other.
+        """
+        return sign(self._sample(), self._keys.signing).encode()
+
+    def _sample(self) -> Task:
+        task = self._task
+        if task.profile().sealed:
+            raise ConfigError("This task's reports are sealed.", remedy="Seal the sample for it.")
+        name, profile = f"{task.name}, sealed sample", f"std{self._keys.paillier.public_key.bits}"
+        return msgspec.structs.replace(task, name=name, slot_profile=profile, min_contributors=1)
+
     def signer(self) -> bytes:
         """The Ed25519 key that clients pin, 32 bytes."""
         return self._signed.signer
@@ -131,13 +146,16 @@ class DesignServer:
 
     def _open_one(self, raw: bytes) -> Opening:
         handover = decode(raw)
-        if handover.task_id != self._task.task_id:
+        task = self._task
+        if handover.task_id != task.task_id and not task.profile().sealed:
+            task = self._sample()
+        if handover.task_id != task.task_id:
             raise ReleaseFormatError(
                 f"The hand-over is of task {handover.task_id.hex()[:16]}, "
                 f"this design server runs {self._task.task_id.hex()[:16]}.",
                 remedy="Open it with the design server that published the task.",
             )
-        return _opened(self._task, handover, self._keys.paillier)
+        return _opened(task, handover, self._keys.paillier)
 
 
 def _keys(settings: DesignServerSettings) -> DesignKeys:

@@ -17,6 +17,7 @@ from penrose_ray.actors.gateway import Gateway
 from penrose_ray.actors.intake import BacklogError, Intake, UnavailableError
 from penrose_ray.actors.metrics import RaySink
 from penrose_ray.actors.throttle import Throttle
+from penrose_ray.aggregate.routing import Table
 from penrose_ray.errors import ConfigError, PenroseError, PlacementError
 from penrose_ray.telemetry import WAITING, forward, snapshot
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.actors.thinner import Thinner
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum, SumKey
-    from penrose_ray.aggregate.routing import Table
+    from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.aggregate.service import OpenSums
     from penrose_ray.settings import ServiceSettings, TlsSettings
     from penrose_ray.snippet.journal import SnippetClass
@@ -120,6 +121,11 @@ def ask(reference: Any, timeout_s: float | None = None) -> Any:  # noqa: ANN401 
         raise unwrapped(error) from None
 
 
+def actor(kind: type, **options: object) -> Handle:
+    """`kind` as an actor class of one logical CPU."""
+    return ray.remote(num_cpus=1)(shell(kind)).options(**options)
+
+
 def named(prefix: str, name: str) -> Handle:
     """Handle of the actor of that name; ShardGoneError while there is none."""
     try:
@@ -155,6 +161,52 @@ class DirectoryActor:
             raise ShardGoneError(
                 f"{shard} does not answer: {error}.", remedy="Wait until it works."
             ) from error
+
+
+class RemoteRoute:
+    """Matcher and shards as a fleet sees them; with `only`, that one shard takes everything."""
+
+    def __init__(self, prefix: str, only: str = "") -> None:
+        self._prefix, self._only = prefix, only
+        self._shards: dict[str, Handle] = {}
+
+    def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
+        """Class of each (GPU model, scheme, signature)."""
+        return ask(named(self._prefix, "matcher").match.remote(list(wanted)))  # type: ignore[no-any-return]
+
+    def table(self) -> Table:
+        """Who keeps which bucket now."""
+        if self._only:
+            return Table.of([self._only])
+        self._shards.clear()
+        return ask(named(self._prefix, "directory").table.remote())  # type: ignore[no-any-return]
+
+    def offer(self, shard: str, block: Block) -> Handle:
+        """Send a block; returns the reference of the answer."""
+        if shard not in self._shards:
+            self._shards[shard] = named(self._prefix, shard)
+        return self._shards[shard].accept_block.remote(block)
+
+    def answer(self, pending: Handle) -> BlockAnswer:
+        """Wait for a shard's answer; UnavailableError when it has gone."""
+        try:
+            return ask(pending)  # type: ignore[no-any-return]
+        except RayActorError as error:
+            raise UnavailableError("A shard is gone.", remedy="Send the same bytes again.") from error
+
+
+class RemoteEncryptors:
+    """A pool of encryptors; each takes an equal share."""
+
+    def __init__(self, prefix: str, names: Sequence[str]) -> None:
+        self._handles = [named(prefix, name) for name in names]
+
+    def encrypt_many(self, plaintexts: Sequence[tuple[int, ...]]) -> list[bytes]:
+        """Blobs of packed reports, in order."""
+        size = -(-len(plaintexts) // len(self._handles))
+        shares = [plaintexts[at : at + size] for at in range(0, len(plaintexts), size)]
+        sent = [each.encrypt_many.remote(share) for each, share in zip(self._handles, shares, strict=False)]
+        return [blob for part in ask(sent) for blob in part]
 
 
 class RemoteBackend:

@@ -17,6 +17,8 @@ import ray
 import ray.exceptions
 
 from penrose_ray.actors.directory import ShardGoneError
+from penrose_ray.actors.encryptor import PoolEncryptor
+from penrose_ray.actors.fleet_clients import FleetClients
 from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.live_page import Look, ShardState
 from penrose_ray.actors.matcher import Matcher
@@ -29,10 +31,11 @@ from penrose_ray.actors.remote import (
     Hosted,
     RemoteShards,
     ThinnedShard,
+    actor,
     ask,
-    shell,
 )
 from penrose_ray.actors.scaler import Scaler
+from penrose_ray.actors.sealed_sample import NAME, SealedSample
 from penrose_ray.actors.shard_pool import SHARD_RESOURCE, ShardPool
 from penrose_ray.actors.thinner import Thinner
 from penrose_ray.aggregate.balance import Decision
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.actors.client import ClientCounts
     from penrose_ray.actors.design_server import OpenedFile
+    from penrose_ray.actors.sealed_sample import SampleCheck
     from penrose_ray.aggregate.arrival import SumKey
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import ClientSettings, Settings, TomlFile
@@ -83,7 +87,9 @@ class Progress:
 
 def requested_cpus(settings: Settings) -> int:
     """Logical CPUs that the graph asks of Ray: one an actor."""
-    return _SERVICE_ACTORS + most_shards(settings) + sum(each.count for each in settings.clients)
+    clients = sum(each.count for each in settings.clients)
+    fleets = any(each.kind == "fleet" for each in settings.clients)
+    return _SERVICE_ACTORS + most_shards(settings) + clients + fleets * (1 + settings.service.encryptors)
 
 
 def most_shards(settings: Settings) -> int:
@@ -107,20 +113,21 @@ class Topology:
 
     def _build(self, settings: Settings, draft: TomlFile) -> None:
         timeout_s = settings.service.start_timeout_s
-        self._design_server = _actor(Hosted).remote(DESIGN_SERVER, _absolute(settings).design_server, draft)
+        self._design_server = actor(Hosted).remote(DESIGN_SERVER, _absolute(settings).design_server, draft)
         ask(self._design_server.ready.remote(), timeout_s)
         self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
         self._signer: bytes = ask(self._design_server.call.remote("signer"), timeout_s)
         self.task: Task = verify(self.signed_task, trusted_signer=self._signer)
         self._build_service(settings, timeout_s)
+        self._fleets: list[Handle] = []
         self._clients = [self._client(each, copy) for each in settings.clients for copy in range(each.count)]
         ask([each.ready.remote() for each in self._clients], timeout_s)
 
     def _build_service(self, settings: Settings, timeout_s: float) -> None:
         short_id = self.task.task_id.hex()[:16]
         home = settings.service.state_dir.absolute() / short_id
-        prefix = f"penrose {short_id[:8]}"
-        self.matcher = _actor(Matcher, name=f"{prefix} matcher", **_FOR_EVER).remote(
+        self._prefix = prefix = f"penrose {short_id[:8]}"
+        self.matcher = actor(Matcher, name=f"{prefix} matcher", **_FOR_EVER).remote(
             home / "classes.sqlite", self.signed_task
         )
         self.pool = ShardPool(
@@ -131,11 +138,11 @@ class Topology:
             disk_mark_bytes=settings.service.disk_mark_bytes,
         )
         names = self.pool.start(settings.service.shards, timeout_s)
-        self.directory = _actor(
+        self.directory = actor(
             DirectoryActor, name=f"{prefix} directory", max_concurrency=4, **_FOR_EVER
         ).remote(home / "directory.json", prefix, names)
         ask([self.matcher.ready.remote(), self.directory.ready.remote()], timeout_s)
-        self.gateway = _actor(
+        self.gateway = actor(
             GatewayActor, name=f"{prefix} gateway", max_concurrency=1000, **_FOR_EVER
         ).remote(
             self.signed_task,
@@ -161,12 +168,42 @@ class Topology:
         self.scaler = Scaler(
             self.pool, SystemClock(), least=settings.service.shards, most=most_shards(settings)
         )
+        self._build_for_fleets(settings, home)
+
+    def _build_for_fleets(self, settings: Settings, home: Path) -> None:
+        """What virtual clients need beside the service: a shard for their sealed sample, encryptors."""
+        self._sample: SealedSample | None = None
+        self._encryptors: dict[str, Handle] = {}
+        fleets = [each for each in settings.clients if each.kind == "fleet"]
+        if not any(each.sealed_one_in for each in fleets):
+            return
+        signed = self.signed_task
+        if not self.task.profile().sealed:
+            self._sample = SealedSample(self._design_server, home, self._prefix, self.matcher, self.directory)
+            signed = self._sample.signed_task
+        for number in range(settings.service.encryptors):
+            name = f"encryptor-{number}"
+            self._encryptors[name] = actor(PoolEncryptor, name=f"{self._prefix} {name}").remote(signed)
+        ask([each.ready.remote() for each in self._encryptors.values()])
+
+    def _fleet(self, settings: ClientSettings, copy: int) -> Handle:
+        own = settings.model_copy(
+            update={"simulation": settings.simulation and settings.simulation.absolute()}
+        )
+        sample = (self._sample.signed_task, NAME) if self._sample and settings.sealed_one_in else None
+        handle = actor(FleetClients, max_concurrency=4).remote(
+            own, copy, self._prefix, self.signed_task, sample, list(self._encryptors)
+        )
+        self._fleets.append(handle)
+        return handle
 
     def _client(self, settings: ClientSettings, copy: int) -> Handle:
+        if settings.kind == "fleet":
+            return self._fleet(settings, copy)
         key_file = settings.name_key_file and settings.name_key_file.absolute()
         own = settings.model_copy(update={"seed": settings.seed + copy, "name_key_file": key_file})
         policy = self._settings.policy_file.absolute()
-        return _actor(LiveClient, max_concurrency=2).remote(
+        return actor(LiveClient, max_concurrency=2).remote(
             own, policy, self.url, self.signed_task, self._signer
         )
 
@@ -183,12 +220,19 @@ class Topology:
         )
 
     def watch(self, seconds: float, every_s: float) -> Iterator[Progress]:
-        """Progress every `every_s` until `seconds` are over."""
+        """Progress every `every_s` for so many seconds, or until all is sent where only fleets take part."""
         end = time.monotonic() + seconds
+        fleets = [each.wait.remote() for each in self._fleets]
+        only_fleets = len(fleets) == len(self._clients)
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(every_s, left))
+            if only_fleets and fleets:
+                _, fleets = ray.wait(fleets, num_returns=len(fleets), timeout=min(every_s, left))
+            else:
+                time.sleep(min(every_s, left))
             self.tend()
             yield self.progress()
+            if only_fleets and self._fleets and not fleets:
+                return
 
     def tend(self) -> Decision:
         """What is due every few seconds: a restarted gateway listens again, the shards' upkeep, scaling.
@@ -292,12 +336,25 @@ class Topology:
         opened: OpenedFile = ask(self._design_server.call.remote("open", raw, path.absolute()))
         return opened
 
+    def check_sample(self, path: Path) -> SampleCheck | None:
+        """Open the sealed sample of fleets whose reports are plain and compare; None where there is none.
+
+        Raises:
+            SumRuleError: a decrypted sum is not the plain one.
+        """
+        if self._sample is None:
+            return None
+        return self._sample.check(ask([each.truth.remote() for each in self._fleets]), path)
+
     def close(self) -> None:
         """Stop listening, close the journals and end every process that `ray.init` started."""
         with contextlib.suppress(Exception):  # whatever is broken, the processes must go
             ask(self.gateway.stop.remote(), 1)
         with contextlib.suppress(Exception):
             self.pool.close(1)
+        with contextlib.suppress(Exception):
+            if self._sample:
+                self._sample.close()
         ray.shutdown()
         if not self._settings.service.ray_address:
             end_ray(self._others)
@@ -319,11 +376,6 @@ def build(settings: Settings, draft: TomlFile) -> Topology:
         PortInUseError, ConfigError, KeyMissingError, KeyPermissionError, JournalError: as named.
     """
     return Topology(settings, draft)
-
-
-def _actor(kind: type, **options: object) -> Handle:
-    """`kind` as an actor class of one logical CPU."""
-    return ray.remote(num_cpus=1)(shell(kind)).options(**options)
 
 
 def _start_ray(settings: Settings) -> None:

@@ -48,6 +48,8 @@ class ServiceSettings(Section):
     """Pause between two decisions of the scaler."""
     page_port: int = Field(default=0, ge=0, le=65535)
     """Port of the live page on this machine; 0 lets the kernel choose a free one."""
+    encryptors: int = Field(default=0, ge=0, le=256)
+    """Actors that seal for fleets, one a core; 0 lets each fleet seal its own sample."""
     state_dir: Path
     """Journals of the matcher, the shards and the ledger."""
     most_reports_per_request: int = Field(default=1000, ge=1)
@@ -105,8 +107,8 @@ class EnrolmentSettings(Section):
 class ClientSettings(EnrolmentSettings):
     """One client (or several alike) of a topology."""
 
-    kind: Literal["gpu", "replay"]
-    """`gpu` runs a program, `replay` plays a recording."""
+    kind: Literal["gpu", "replay", "fleet"]
+    """`gpu` runs a program, `replay` plays a recording, `fleet` simulates clients by the ten thousand."""
     program: str = ""
     """For `gpu`: a program of penrose_ray.actors.programs."""
     trace: str = ""
@@ -115,6 +117,12 @@ class ClientSettings(EnrolmentSettings):
     """For `replay`: how often the trace is played."""
     launches_per_s: float = Field(default=0.0, ge=0)
     """For `replay`: pace; 0 is as fast as it goes."""
+    simulation: Path | None = None
+    """For `fleet`: a configuration of a simulation; its clients are shared among `count` actors."""
+    sealed_one_in: int = Field(default=1000, ge=0)
+    """For `fleet`: of so many consecutive clients one seals its reports for real; 0 for none, 1 for all."""
+    reports_per_message: int = Field(default=1000, ge=1, le=100_000)
+    """For `fleet`: reports that go to the shards together."""
     seed: int = 0
     """Of the random choices of the program and the client."""
     count: int = Field(default=1, ge=1)

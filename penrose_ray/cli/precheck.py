@@ -9,9 +9,10 @@ from penrose_ray.cli.control import refuse_if_running
 from penrose_ray.draft import check_draft
 from penrose_ray.errors import ConfigError
 from penrose_ray.policy import load_policy
+from penrose_ray.sim.settings import load_simulation
 
 if TYPE_CHECKING:
-    from penrose_ray.settings import Settings, TomlFile
+    from penrose_ray.settings import ClientSettings, Settings, TomlFile
 
 
 def precheck(settings: Settings, draft: TomlFile) -> None:
@@ -26,6 +27,8 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
     for client in settings.clients:
         if client.kind == "replay" and client.trace != "bundled" and not Path(client.trace).is_file():
             raise ConfigError(f"There is no trace {client.trace}.", remedy="Correct the client's trace.")
+        if client.kind == "fleet":
+            _check_fleet(client)
     for name, folder in (
         ("service.state_dir", settings.service.state_dir),
         ("design_server.releases_dir", settings.design_server.releases_dir),
@@ -38,3 +41,9 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
                 f"{name} {folder}: {error.strerror}.", remedy="Choose another folder."
             ) from error
     refuse_if_running(settings.service.state_dir)
+
+
+def _check_fleet(client: ClientSettings) -> None:
+    if client.simulation is None:
+        raise ConfigError("A client of kind fleet has no simulation.", remedy="Set the client's simulation.")
+    load_simulation(client.simulation)

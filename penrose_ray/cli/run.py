@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 RELEASE = "release.parquet"
 REPORT = "report.html"
 SUMMARY = "run.json"
+SAMPLE = "sample.parquet"
 _PROGRESS_S = 5.0
 _COLUMNS = ("class", "gpu_model", "counter", "reports", "real_reports", "samples", "mean", "p95")
 
@@ -62,7 +64,7 @@ def run(
     settings, draft = load_settings(config, tuple(overrides or ()))
     precheck(settings, draft)
     out = settings.run.out_dir
-    for name in (RELEASE, REPORT, SUMMARY):
+    for name in (RELEASE, REPORT, SUMMARY, SAMPLE):
         (out / name).unlink(missing_ok=True)  # what lies there afterwards is this run's
     watch = Stopwatch()
     with PeakMemory() as memory:
@@ -75,10 +77,14 @@ def run(
             handovers = _release(topology, watch)
             with watch.step("open", "the design server decrypts and checks the sums"):
                 opened = topology.open(handovers, out / RELEASE)
+            sample = topology.check_sample(out / SAMPLE)
     ledger = settings.design_server.releases_dir / f"{topology.task.task_id.hex()}.ledger"
     known = of_ledger(ledger, "", topology.task.task_id, {each.batch for each in handovers})
     _report(out, watch, memory.peak_mb, known)
     summary = _summary(watch, memory.peak_mb, counts, handovers, opened)
+    if sample:
+        summary["sealed_sample"] = asdict(sample)
+        say(f"sealed sample: {sample.reports} reports, {sample.sums} decrypted sums equal the plain ones")
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
     _print(out, form)
     say(f"{out / RELEASE}, {out / REPORT}, {out / SUMMARY} written; peak memory {memory.peak_mb:,.0f} MB")

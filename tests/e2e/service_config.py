@@ -47,11 +47,13 @@ releases_dir = "{home}/releases"
 """
 
 
-def settings_in(home: Path, keys: DesignKeys, *overrides: str) -> tuple[Settings, TomlFile]:
+def settings_in(
+    home: Path, keys: DesignKeys, *overrides: str, clients: str = ""
+) -> tuple[Settings, TomlFile]:
     write_keys(home / "design.key", keys, passphrase=None)
     (home / "policy.toml").write_text(
         "allow_demo = true\nleast_sampling_interval = 1\nleast_contributors = 1\n"
     )
     config = home / "service.toml"
-    config.write_text(CONFIG.format(home=home))
+    config.write_text((CONFIG + clients).format(home=home))
     return load_settings(config, overrides)
