@@ -16,8 +16,10 @@ from penrose_ray.actors.experiment import Pair, Truth, merged
 from penrose_ray.actors.releaser import Releaser
 from penrose_ray.actors.remote import RemoteShards, actor, ask
 from penrose_ray.actors.shard import Shard
+from penrose_ray.actors.thinner import Thinner
 from penrose_ray.aggregate.moving import Placement
 from penrose_ray.aggregate.routing import BUCKETS
+from penrose_ray.clock import SystemClock
 from penrose_ray.errors import SumRuleError
 from penrose_ray.task import verify
 from penrose_ray.types import BucketId, ClassId
@@ -55,7 +57,8 @@ class SealedSample:
         )
         ask(self._shard.ready.remote())
         ask(self._shard.settle.remote(Placement(1, frozenset(map(BucketId, range(BUCKETS))))))
-        shards = RemoteShards(directory, matcher, lambda: [self._shard])
+        unthinned = Thinner(list, SystemClock(), most_per_s=0.0, least_per_s=1.0)
+        shards = RemoteShards(directory, matcher, lambda: [self._shard], unthinned)
         self._releaser = Releaser(self.signed_task, home / NAME, shards)
 
     def check(self, truths: Sequence[Mapping[Pair, Truth]], path: Path) -> SampleCheck:
