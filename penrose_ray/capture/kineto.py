@@ -169,8 +169,6 @@ def _finish(
         tally.warn(f"{zero} launches last 0 ns: the writer rounds to microseconds.")
     if kernels.without_device:
         tally.warn(f"{kernels.without_device} launches name no device and count as those of device 0.")
-    if not len(columns["start_ns"]):
-        tally.warn("The file holds no kernel: was the GPU's activity recorded?")
     queue_delay = columns.pop("queue_delay")
     duration = duration_counter(FORMAT, devices)
     measured: dict[Counter, NDArray[np.float64]] = {}

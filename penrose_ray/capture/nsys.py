@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 FORMAT = "nsys-sqlite"
 _KERNELS = re.compile(r"CUPTI_ACTIVITY_KIND_(CONCURRENT_)?KERNEL(_V\d+)?")
 _STRINGS = re.compile(r"StringIds(_V\d+)?")
+_GRAPHS, _DIAGNOSTICS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "DIAGNOSTIC_EVENT"
+_WARNING = 2
+"""Severity in Nsight's diagnostics from which on a text is no mere information."""
+_LOST = re.compile(r"\b(?:lost|dropped|overflow\w*|not all .* collected)\b", re.IGNORECASE)
 _NAME_COLUMNS = ("demangledName", "shortName", "mangledName", "name")
 _OPTIONAL = (
     "globalPid",
@@ -51,6 +55,7 @@ def read_nsys(path: Path) -> Recording:
     rows = LaunchRows()
     with opened(path) as connection:
         names = tables(connection)
+        _warn_of_what_is_missing(connection, names, tally)
         table = max(filter(_KERNELS.fullmatch, names), default=None)
         if table is None:
             tally.warn("The file has no kernel table: no CUDA kernel ran while it was recorded.")
@@ -65,6 +70,22 @@ def read_nsys(path: Path) -> Recording:
         duration=duration_counter("nsys", rows.devices, vendor="nvidia"),
         tally=tally,
     )
+
+
+def _warn_of_what_is_missing(connection: sqlite3.Connection, names: list[str], tally: Tally) -> None:
+    """Say so when graphs have no kernels of their own in the file, or the profiler itself lost events."""
+    if _GRAPHS in names:
+        (graphs,) = connection.execute(f'SELECT count(*) FROM "{_GRAPHS}"').fetchone()
+        if graphs:
+            tally.warn(
+                f"{graphs} graph launches are recorded as a whole, without their kernels: use nsys with"
+                " --cuda-graph-trace=node."
+            )
+    if _DIAGNOSTICS in names and {"severity", "text"} <= columns(connection, _DIAGNOSTICS):
+        query = f'SELECT text FROM "{_DIAGNOSTICS}" WHERE severity >= {_WARNING}'
+        lost = sum(_LOST.search(str(text)) is not None for (text,) in connection.execute(query))
+        if lost:
+            tally.warn(f"The profiler says {lost} times that it lost events: launches may be missing.")
 
 
 def _launches(connection: sqlite3.Connection, table: str, names: list[str], tally: Tally) -> Iterator[Launch]:

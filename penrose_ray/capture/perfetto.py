@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penrose_ray.capture.events import Capabilities
 from penrose_ray.capture.files import head_of, plain
 from penrose_ray.capture.gauge import GaugeSource, Reading
-from penrose_ray.capture.protobuf import WireFormatError, children, message, number, text
+from penrose_ray.capture.protobuf import WireFormatError, children, message, number, signed, text
 from penrose_ray.clock import SystemClock
 from penrose_ray.errors import SourceError, TraceError
 from penrose_ray.histogram import Counter
@@ -84,9 +84,7 @@ def _value(parts: dict[int, int | bytes]) -> float | None:
     if isinstance(real, bytes) and len(real) == struct.calcsize("<d"):
         return float(struct.unpack("<d", real)[0])
     whole = parts.get(_COUNTER_INT)
-    if isinstance(whole, int):
-        return float(whole - (1 << 64) if whole >> 63 else whole)
-    return None
+    return float(signed(whole)) if isinstance(whole, int) else None
 
 
 class PerfettoSource(GaugeSource):

@@ -63,6 +63,12 @@ def number(value: int | bytes | None) -> int:
     return value if isinstance(value, int) else 0
 
 
+def signed(value: int | bytes | None) -> int:
+    """A varint's value as int64 (int32 is written so too)."""
+    whole = number(value)
+    return whole - (1 << 64) if whole >> 63 else whole
+
+
 def text(value: int | bytes | None) -> str:
     """A string's value, empty where the field is missing or of another type."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""

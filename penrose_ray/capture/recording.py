@@ -230,6 +230,8 @@ def assemble(  # noqa: PLR0913 - the parts of a recording
         operators_linked: launches linked to a framework's operator.
     """
     rows = len(columns["start_ns"])
+    if not rows:
+        tally.warn("The file holds no kernel: was the GPU's activity recorded?")
     start, end = checked_times(
         np.asarray(columns["start_ns"], dtype=np.int64), np.asarray(columns["end_ns"], dtype=np.int64), tally
     )

@@ -10,7 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from penrose_ray.capture.files import plain
-from penrose_ray.capture.protobuf import WireFormatError, children, fields, message, number, text
+from penrose_ray.capture.protobuf import WireFormatError, children, fields, message, number, signed, text
 from penrose_ray.capture.recording import Launch, LaunchRows, Recording, assemble, duration_counter
 from penrose_ray.capture.tally import Tally
 from penrose_ray.errors import TraceError
@@ -65,8 +65,6 @@ def read_xplane(path: Path) -> Recording:
         raise TraceError(
             f"{path} is a damaged xplane file: {error}.", remedy="Copy it again or profile once more."
         ) from error
-    if not len(rows):
-        tally.warn("The file holds no kernel: was the GPU's activity recorded?")
     return assemble(
         FORMAT,
         rows.columns(),
@@ -126,13 +124,12 @@ def _launches(line: bytes, plane: _Plane) -> Iterator[tuple[Launch, bool]]:
         stats = _stats(raw, plane)
         if mixed and "kernel_details" not in stats:
             continue
-        start_ps = number(event.get(_EVENT_OFFSET_PS))
-        start = number(head.get(_LINE_START_NS)) + start_ps // 1000
+        start = signed(head.get(_LINE_START_NS)) + signed(event.get(_EVENT_OFFSET_PS)) // 1000
         yield (
             Launch(
                 name=plane.events.get(number(event.get(_EVENT_KIND)), ""),
                 start_ns=start,
-                end_ns=start + number(event.get(_EVENT_DURATION_PS)) // 1000,
+                end_ns=start + signed(event.get(_EVENT_DURATION_PS)) // 1000,
                 device=plane.device,
                 model=plane.model,
                 stream=int(stream.group(1)),

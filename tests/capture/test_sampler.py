@@ -75,6 +75,51 @@ def test_jitter_sees_as_many_positions_as_blind_chance(period: int) -> None:
     assert abs(seen - (1 - math.exp(-5))) < 4 * math.sqrt(0.0067 / period)
 
 
+@pytest.mark.parametrize(
+    ("interval", "period", "mode", "windows"),
+    [
+        (10_000, 1000, "paper", 4603),
+        (10_000, 500, "paper", 2300),
+        (10_000, 5000, "paper", 23_024),
+        (10_000, 625, "paper", 2876),
+        (10_000, 1024, "paper", 71),
+        (10_000, 999, "paper", 21),
+        (10_007, 1000, "paper", 21),
+        (10_000, 1000, "jitter", 23),
+        (10_000, 500, "jitter", 12),
+        (10_000, 5000, "jitter", 115),
+        (10_000, 625, "jitter", 14),
+        (10_000, 1024, "jitter", 24),
+        (10_000, 999, "jitter", 23),
+        (10_007, 1000, "jitter", 23),
+    ],
+)
+def test_windows_until_99_percent_of_a_step_are_seen(
+    interval: int, period: int, mode: str, windows: int
+) -> None:
+    """The table of docs/coverage.md: 200 samples a window, and in `paper` mode an offset of its own each."""
+    runs = 40 if windows < 200 else 3
+    covered = np.array([_covered(seed, interval, period, mode, windows) for seed in range(runs)])
+    before, after = covered.mean(axis=0)
+    # single positions are seen independently of one another; whole arcs vary as their runs show
+    deviation = max(math.sqrt(0.01 * 0.99 / period), covered[:, 1].std() if runs > 10 else 0)
+    assert before < 0.99 + 4 * deviation / math.sqrt(runs)
+    assert after > 0.99 - 4 * deviation / math.sqrt(runs)
+
+
+def _covered(seed: int, interval: int, period: int, mode: str, windows: int) -> tuple[float, float]:
+    """Share of a step's positions that is seen before and after the last one of these windows."""
+    clock = ManualClock()
+    sampler = Sampler(interval=interval, mode=mode, rng=np.random.default_rng(seed), clock=clock)  # type: ignore[arg-type]
+    seen = np.zeros(period, dtype=np.bool_)
+    before = 0.0
+    for window in range(1, windows + 1):
+        before = float(seen.mean())
+        seen[sampler.schedule(window * 200 * interval) % period] = True
+        clock.advance(600)
+    return before, float(seen.mean())
+
+
 def test_paper_offset_changes_after_the_reset_time_only() -> None:
     clock = ManualClock()
     sampler = Sampler(

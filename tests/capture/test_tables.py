@@ -216,6 +216,50 @@ def test_nsys_cell_of_another_type_costs_the_times_only(tmp_path: Path, value: s
     np.testing.assert_equal(recording.batch.counters[:, 0], [np.nan, 1])
 
 
+def test_nsys_says_what_its_profiler_did_not_record(tmp_path: Path) -> None:
+    path = _nsys(
+        tmp_path / "r.sqlite",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1, 2), (3, 4)",
+        "CREATE TABLE DIAGNOSTIC_EVENT (severity, text)",
+        "INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 'Number of events dropped: 0.'),"
+        " (2, 'Not all CUDA events might have been collected.'), (3, '17 records were lost.')",
+    )
+    warnings = summarise(path).health.warnings
+    assert any("2 graph launches are recorded as a whole" in each for each in warnings)
+    assert any("says 2 times that it lost events" in each for each in warnings)
+
+
+def test_nodes_of_a_graph_launch_stay_in_start_order(tmp_path: Path) -> None:
+    path = _nsys(
+        tmp_path / "r.sqlite",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, correlationId, graphNodeId, shortName)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES"
+        " (70, 80, 9, 3, 1), (50, 60, 9, 2, 2), (99, 100, 4, 0, 2)",
+    )
+    recording = read_recording(path)
+    assert recording.batch.graph_node.tolist() == [0, 2, 3]
+    assert recording.batch.start_ns.tolist() == [99, 50, 70]
+
+
+def test_ncu_warnings_behind_the_table_are_no_launches(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        NCU_WIDE.format(metrics=METRICS, unit="us", first=1, second=2)
+        + "==WARNING== Profiling kernels launched by child processes requires the --target-processes option\n"
+    )
+    recording = read_recording(path)
+    assert len(recording.batch) == 2
+    assert recording.tally.damaged == 1
+
+
+def test_counter_that_one_pass_lacks_is_not_measured(tmp_path: Path) -> None:
+    """Passes of rocprofiler-compute may record different numbers of dispatches."""
+    path = tmp_path / "pmc_perf.csv"
+    path.write_text("Dispatch_ID,Kernel_Name,SQ_WAVES,TCC_HIT\n0,a,16,5\n1,a,16,\n")
+    np.testing.assert_equal(read_recording(path).batch.counters[:, 1:], [[16, 5], [16, np.nan]])
+
+
 def test_nsys_prefers_the_demangled_name(tmp_path: Path) -> None:
     path = _nsys(
         tmp_path / "r.sqlite",
