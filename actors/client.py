@@ -248,7 +248,7 @@ class Client:
         report = sealer.seal(contribution, signature, now_s=created_s, token=token)
         if self._on_contribution is not None:
             self._on_contribution(contribution, report)
-        self._outbox.put(encode(report))
+        self._outbox.put(encode(report, self._task.service_key))
         CLIENT_REPORTS.add(step="real" if contribution.real else "cover")
         self._count(reports=int(contribution.real), cover_reports=int(not contribution.real))
         return True

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from penrose_ray.capture.source import EventSource
     from penrose_ray.clock import Clock
     from penrose_ray.policy import OwnerPolicy
+    from penrose_ray.seal import Contribution
     from penrose_ray.settings import EnrolmentSettings
     from penrose_ray.task import Task
     from penrose_ray.transport.outbox import Outbox
+    from penrose_ray.wire import Report
 
 _PID = "client.pid"
 _IDLE_S = 0.1
@@ -117,6 +119,7 @@ class HostClient:
         *,
         clock: Clock,
         enrolment: EnrolmentSettings,
+        on_contribution: Callable[[Contribution, Report], object] | None = None,
     ) -> None:
         self._enrolled = enrolled(task, enrolment, clock)
         self._source = source
@@ -129,6 +132,7 @@ class HostClient:
             clock=clock,
             rng=np.random.default_rng(),
             enrolled=self._enrolled,
+            on_contribution=on_contribution,
         )
         self._guard = OverheadGuard(budget_percent=policy.max_overhead_percent, clock=clock)
 

@@ -17,14 +17,14 @@ from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.threshold import Partial
 from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.draft import task_from
-from penrose_ray.errors import ConfigError, ReleaseFormatError, ShareError
+from penrose_ray.errors import ConfigError, ReleaseFormatError, ShareError, TaskError, WrongKeyError
 from penrose_ray.opening import Opening, discarded_lines, open_sums, write_parquet
 from penrose_ray.release.approval import context_of
 from penrose_ray.release.handover import decode
-from penrose_ray.task import sign, verify
+from penrose_ray.task import SignedTask, sign, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from penrose_ray.crypto.key_share import KeyShare
@@ -101,10 +101,11 @@ def _partials(raw: bytes, count: int) -> list[Partial]:
 class DesignServer:
     """Keys stay inside: callers get the signed task and opened releases."""
 
-    def __init__(self, settings: DesignServerSettings, draft: TomlFile) -> None:
+    def __init__(self, settings: DesignServerSettings, draft: TomlFile, service_key: bytes = b"") -> None:
         self._keys = _keys(settings)
         self._releases_dir = settings.releases_dir
-        self._task = task_from(draft, self._keys.paillier.public_key)
+        task = task_from(draft, self._keys.paillier.public_key)
+        self._task = msgspec.structs.replace(task, service_key=service_key or task.service_key)
         self._signed = sign(self._task, self._keys.signing)
 
     def signed_task(self) -> bytes:
@@ -130,42 +131,95 @@ class DesignServer:
         """The Ed25519 key that clients pin, 32 bytes."""
         return self._signed.signer
 
-    def open(self, handovers: Sequence[bytes], path: Path | None = None) -> OpenedFile:
+    def open(
+        self, handovers: Sequence[bytes], path: Path, partials: Sequence[Sequence[bytes]] = ()
+    ) -> OpenedFile:
         """Decrypt hand-overs of this task, check them and write one Parquet file.
+
+        Args:
+            handovers: as the release desk gave them.
+            path: the file to write.
+            partials: gatekeepers' answers, of which a whole key has no need.
 
         Raises:
             ReleaseFormatError: not a hand-over, or of another task.
             WrongKeyError: sealed for another key.
         """
-        openings = [self._open_one(raw) for raw in handovers]
-        name = "-".join(str(opening.batch) for opening in openings) or "empty"
-        target = path or self._releases_dir / f"{self._task.task_id.hex()[:16]}-{name}.parquet"
-        write_parquet(openings, target)
-        _book(openings, self._releases_dir)
-        return _opened_file(openings, target)
+        del partials
+        return _written([self._open_one(raw) for raw in handovers], path, self._releases_dir)
 
     def _open_one(self, raw: bytes) -> Opening:
-        handover = decode(raw)
-        task = self._task
+        handover, task = decode(raw), self._task
         if handover.task_id != task.task_id and not task.profile().sealed:
             task = self._sample()
-        if handover.task_id != task.task_id:
-            raise ReleaseFormatError(
-                f"The hand-over is of task {handover.task_id.hex()[:16]}, "
-                f"this design server runs {self._task.task_id.hex()[:16]}.",
-                remedy="Open it with the design server that published the task.",
-            )
-        return _opened(task, handover, self._keys.paillier)
+        return _opened(_same_task(task, handover), handover, self._keys.paillier)
+
+
+class SharedDesignServer:
+    """The design server of a split key: it has a share and the signed task, and opens nothing alone.
+
+    Raises:
+        WrongKeyError: the share is of another key than the task's.
+        TaskError, KeyMissingError, KeyPermissionError, KeyFormatError: the files are missing or wrong.
+    """
+
+    def __init__(self, settings: DesignServerSettings) -> None:
+        self._signed = _read_task(settings.task_file)
+        self._task = verify(self._signed)
+        self._share = read_share(settings.share_file or "")
+        self._releases_dir = settings.releases_dir
+        if self._share.key.public_key.fingerprint != self._task.key().fingerprint:
+            raise WrongKeyError("This share is not of the task's key.", remedy="Give the share of this task.")
+
+    def signed_task(self) -> bytes:
+        """The task as clients and the aggregation service get it."""
+        return self._signed
+
+    def signer(self) -> bytes:
+        """The Ed25519 key that clients pin, 32 bytes."""
+        return msgspec.msgpack.decode(self._signed, type=SignedTask).signer
+
+    def open(self, handovers: Sequence[bytes], path: Path, partials: Sequence[Sequence[bytes]]) -> OpenedFile:
+        """Open hand-overs with what the gatekeepers answered for each, and write one Parquet file.
+
+        Raises:
+            ShareError: too few right partial decryptions; a wrong party is named.
+            ReleaseFormatError: not a hand-over, or of another task.
+        """
+        return _opened_together(
+            self._task, self._share, zip(handovers, partials, strict=True), path, self._releases_dir
+        )
+
+
+def _same_task(task: Task, handover: Handover) -> Task:
+    if handover.task_id != task.task_id:
+        raise ReleaseFormatError(
+            f"The hand-over is of task {handover.task_id.hex()[:16]}, not of {task.task_id.hex()[:16]}.",
+            remedy="Open it with the design server that published the task.",
+        )
+    return task
+
+
+def _read_task(path: Path | None) -> bytes:
+    try:
+        return path.read_bytes() if path else b""
+    except OSError as error:
+        raise TaskError(
+            f"{path} cannot be read: {error}.", remedy="Check design_server.task_file."
+        ) from error
 
 
 def _keys(settings: DesignServerSettings) -> DesignKeys:
     unlock = Unlock(settings.passphrase_variable, settings.hsm_token)
-    if settings.create_key and not settings.key_file.exists():
-        settings.key_file.parent.mkdir(parents=True, exist_ok=True)
+    path = settings.key_file
+    if path is None:
+        raise ConfigError("The design server has no key.", remedy="Set design_server.key_file.")
+    if settings.create_key and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         keys = DesignKeys.generate()
-        unlock.write(settings.key_file, keys)
+        unlock.write(path, keys)
         return keys
-    return unlock.read(settings.key_file)
+    return unlock.read(path)
 
 
 def open_with_share(
@@ -178,14 +232,28 @@ def open_with_share(
         WrongKeyError: the share is of another key than the task's.
         ReleaseFormatError: not a hand-over, or of another task.
     """
-    task, handover = verify(signed_task), decode(raw)
-    if handover.task_id != task.task_id:
-        raise ReleaseFormatError("The hand-over is of another task.", remedy="Give its own signed task.")
-    decryptor = SharedDecryptor(read_share(share_file), handover, partials)
-    opening = _opened(task, handover, decryptor)
-    write_parquet([opening], path)
-    _book([opening], path.parent)
-    return _opened_file([opening], path)
+    return _opened_together(verify(signed_task), read_share(share_file), [(raw, partials)], path, path.parent)
+
+
+def _opened_together(
+    task: Task,
+    share: KeyShare,
+    releases: Iterable[tuple[bytes, Sequence[bytes]]],
+    path: Path,
+    directory: Path,
+) -> OpenedFile:
+    openings = []
+    for raw, partials in releases:
+        handover = decode(raw)
+        decryptor = SharedDecryptor(share, handover, partials)
+        openings.append(_opened(_same_task(task, handover), handover, decryptor))
+    return _written(openings, path, directory)
+
+
+def _written(openings: Sequence[Opening], path: Path, directory: Path) -> OpenedFile:
+    write_parquet(openings, path)
+    _book(openings, directory)
+    return _opened_file(openings, path)
 
 
 def _opened(task: Task, handover: Handover, decryptor: Decryptor) -> Opening:

@@ -141,7 +141,7 @@ class ReportBatch:
     def records(self, encryptor: EncryptsMany | None = None) -> list[bytes]:
         """Wire records: of all reports in the clear, or of the sealed sample when an encryptor is given."""
         reports = self.plain_reports() if encryptor is None else self.sealed_reports(encryptor)
-        return [encode(each) for each in reports]
+        return [encode(each, self.settings.task.service_key) for each in reports]
 
     def _report(self, row: int, blob: bytes) -> Report:
         task = self.settings.task

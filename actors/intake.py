@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penrose_ray.aggregate.arrival import Answer, Arrival, Outcome
-from penrose_ray.errors import PenroseError, WireError
+from penrose_ray.errors import PenroseError, WireError, WrongKeyError
 from penrose_ray.release.tokens import Verifier
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
@@ -18,7 +18,9 @@ from penrose_ray.wire import Report, decode, split
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from penrose_ray.crypto.envelope import ServiceKey
     from penrose_ray.snippet.journal import SnippetClass
+    from penrose_ray.task import Task
     from penrose_ray.types import ReportId
 
 _MOST_CLASSES = 100_000
@@ -85,6 +87,7 @@ class Intake:
         *,
         most_reports: int,
         quote: bytes = b"",
+        key: ServiceKey | None = None,
         admits: Callable[[], bool] = lambda: True,
     ) -> None:
         """Serve one task.
@@ -94,12 +97,17 @@ class Intake:
             backend: matcher and shards.
             most_reports: in one body.
             quote: the machine's TPM quote for this task.
+            key: the service's, in a task whose reports have sealed tags.
             admits: whether new reports of the next body are taken; known ones are acknowledged anyway.
+
+        Raises:
+            WrongKeyError: the task's reports are sealed to another key.
         """
         self._admits = admits
         self.signed_task = signed_task
         self.quote = quote
         self.task = verify(signed_task)
+        self._key = _own_key(self.task, key)
         self._backend = backend
         self.most_reports = most_reports
         self._blob_bytes = self.task.profile().blob_bytes
@@ -153,7 +161,7 @@ class Intake:
 
     def _check(self, record: bytes) -> Report | Refused:
         try:
-            report = decode(record)
+            report = decode(record, self._key)
         except WireError as error:
             return Refused(error.code, str(error))
         return self._fault(report) or report
@@ -228,3 +236,16 @@ class Intake:
     def _arrival(self, report: Report) -> Arrival:
         found = self._classes[report.gpu_model, report.signature]
         return Arrival.of(report, found.class_id, found.snippet_hash)
+
+
+def _own_key(task: Task, key: ServiceKey | None) -> ServiceKey | None:
+    """The key that opens the task's reports, None where their tags are clear."""
+    if not task.service_key:
+        return None
+    if key is None or key.public != task.service_key:
+        raise WrongKeyError(
+            f"Reports of this task are sealed to {task.service_key.hex()}, "
+            f"the gateway {f'has {key.public.hex()}' if key else 'has no key'}.",
+            remedy="Give service.keys_dir the key file of the service that the task was signed for.",
+        )
+    return key

@@ -17,6 +17,7 @@ _REMEDIES = {
     "too-large": "Send fewer reports a request.",
     "too-slow": "Send the same bytes again, faster.",
     "invalid-message": "Send reports made by the same version of penrose-ray.",
+    "sealed-tags": "Fetch the task that this service offers and seal reports for its key.",
     "wrong-scheme": "Compute signatures with the scheme that the task names.",
     "counter-set": "Seal reports for the task that this service offers.",
     "capacity": "Send the report again after the batch is released.",

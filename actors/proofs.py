@@ -11,17 +11,18 @@ from aiohttp import web
 from penrose_ray.errors import LedgerError
 
 if TYPE_CHECKING:
-    from penrose_ray.release.desk import Desk
+    from penrose_ray.release.published import Published
 
 _ID_BYTES = 32
 
 
-def application(desk: Desk) -> web.Application:
+def application(published: Published) -> web.Application:
     """Routes: GET /ledger, GET /proofs/{report id}; ask over the route that the report took."""
     app = web.Application()
 
     async def ledger(_request: web.Request) -> web.Response:
-        raw = desk.ledger_path.read_bytes() if desk.ledger_path.exists() else b""
+        path = published.ledger_path
+        raw = path.read_bytes() if path.exists() else b""
         return web.Response(body=raw, content_type="application/x-ndjson")
 
     async def proof(request: web.Request) -> web.Response:
@@ -32,7 +33,7 @@ def application(desk: Desk) -> web.Application:
         if len(wanted) != _ID_BYTES:
             return _problem(400, "invalid-message", "A report id is 64 hexadecimal digits.")
         try:
-            found = await asyncio.to_thread(desk.prove, wanted)
+            found = await asyncio.to_thread(published.prove, wanted)
         except LedgerError as error:
             return _problem(404, error.code, error.message)
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")

@@ -48,12 +48,19 @@ class Releaser:
     """Each batch is handed over once; asked again, it returns the stored bytes."""
 
     def __init__(
-        self, signed_task: bytes, directory: Path, shards: Shards, clock: Clock | None = None
+        self,
+        signed_task: bytes,
+        directory: Path,
+        shards: Shards,
+        key_file: Path,
+        clock: Clock | None = None,
+        *,
+        quote: bytes = b"",
     ) -> None:
         self._task = verify(signed_task)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._clock = clock or SystemClock()
-        self.desk = Desk(directory, self._task, self._clock)
+        self.desk = Desk(directory, self._task, self._clock, key_file, quote=quote)
         self._shards = shards
         self._encryptor = self._task.cipher().encryptor()
 

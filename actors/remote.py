@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
+from penrose_ray.actors.attested import quote_of
 from penrose_ray.actors.coalesce import Coalescer
 from penrose_ray.actors.directory import DirectoryService, ShardGoneError
 from penrose_ray.actors.gateway import Gateway
@@ -18,7 +19,9 @@ from penrose_ray.actors.intake import BacklogError, Intake, UnavailableError
 from penrose_ray.actors.metrics import RaySink
 from penrose_ray.actors.throttle import Throttle
 from penrose_ray.aggregate.routing import Table
+from penrose_ray.crypto.envelope import ServiceKey
 from penrose_ray.errors import ConfigError, PenroseError, PlacementError
+from penrose_ray.task import verify
 from penrose_ray.telemetry import WAITING, forward, snapshot
 
 if TYPE_CHECKING:
@@ -344,10 +347,13 @@ class GatewayActor:
         self._backend = RemoteBackend(prefix, settings.most_waiting)
         self._elsewhere: Snapshot = {}
         throttle = Throttle(settings.heavy_load_s, settings.admitted_share, self._backend.load_s)
+        task = verify(signed_task)
         intake = Intake(
             signed_task,
             self._backend,
             most_reports=settings.most_reports_per_request,
+            quote=quote_of(task.task_id, settings.tpm),
+            key=ServiceKey.read(settings.key_file) if task.service_key else None,
             admits=throttle.admits,
         )
         self._gateway = Gateway(intake, tls, parts=self)

@@ -59,7 +59,8 @@ class SealedSample:
         ask(self._shard.settle.remote(Placement(1, frozenset(map(BucketId, range(BUCKETS))))))
         unthinned = Thinner(list, SystemClock(), most_per_s=0.0, least_per_s=1.0)
         shards = RemoteShards(directory, matcher, lambda: [self._shard], unthinned)
-        self._releaser = Releaser(self.signed_task, home / NAME, shards)
+        key_file = home / NAME / "keys" / "ledger.key"
+        self._releaser = Releaser(self.signed_task, home / NAME, shards, key_file)
 
     def check(self, truths: Sequence[Mapping[Pair, Truth]], path: Path) -> SampleCheck:
         """Release the sample, let the design server open it and compare.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Self
 import ray
 import ray.exceptions
 
+from penrose_ray.actors.approvals import ask_gatekeeper
+from penrose_ray.actors.attested import quote_of
 from penrose_ray.actors.directory import ShardGoneError
 from penrose_ray.actors.encryptor import PoolEncryptor
 from penrose_ray.actors.fleet_clients import FleetClients
@@ -40,9 +42,11 @@ from penrose_ray.actors.shard_pool import SHARD_RESOURCE, ShardPool
 from penrose_ray.actors.thinner import Thinner
 from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
+from penrose_ray.crypto.envelope import ServiceKey
 from penrose_ray.errors import PenroseError, PlacementError
 from penrose_ray.task import Task, verify
 from penrose_ray.telemetry import snapshot
+from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,9 +59,9 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.arrival import SumKey
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import ClientSettings, Settings, TomlFile
-    from penrose_ray.types import BatchId
 
 DESIGN_SERVER = "penrose_ray.actors.design_server:DesignServer"
+SHARED_DESIGN_SERVER = "penrose_ray.actors.design_server:SharedDesignServer"
 _OBJECT_STORE_BYTES = 128 * 2**20
 _FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
 _CONNECT_TIMEOUT_S = 5.0
@@ -113,7 +117,7 @@ class Topology:
 
     def _build(self, settings: Settings, draft: TomlFile) -> None:
         timeout_s = settings.service.start_timeout_s
-        self._design_server = actor(Hosted).remote(DESIGN_SERVER, _absolute(settings).design_server, draft)
+        self._design_server = actor(Hosted).remote(*_design_server(settings, draft))
         ask(self._design_server.ready.remote(), timeout_s)
         self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
         self._signer: bytes = ask(self._design_server.call.remote("signer"), timeout_s)
@@ -147,7 +151,7 @@ class Topology:
         ).remote(
             self.signed_task,
             prefix,
-            settings.service,
+            settings.service.model_copy(update={"keys_dir": settings.service.key_file.parent}),
             settings.transport.tls and settings.transport.tls.absolute(),
         )
         self.pool.join(self.directory, self.gateway)
@@ -164,7 +168,9 @@ class Topology:
             self.directory, self.matcher, lambda: list(self.pool.working.values()), self.thinner
         )
         releases = settings.design_server.releases_dir.absolute()
-        self._releaser = Releaser(self.signed_task, releases, shards)
+        quote = quote_of(self.task.task_id, settings.service.tpm)
+        key_file = settings.service.ledger_key_file
+        self._releaser = Releaser(self.signed_task, releases, shards, key_file, quote=quote)
         self.scaler = Scaler(
             self.pool, SystemClock(), least=settings.service.shards, most=most_shards(settings)
         )
@@ -330,10 +336,38 @@ class Topology:
         """Close a batch and hand over what passes the gate."""
         return self._releaser.release(batch)
 
+    @property
+    def ledger_signer(self) -> bytes:
+        """The public key of the ledger of releases."""
+        return self._releaser.desk.signer
+
+    def release_due(self) -> list[Handover]:
+        """Hand over every batch that gets no more reports."""
+        return [self.release(batch) for batch in self.batches()]
+
+    def open_released(self) -> list[OpenedFile]:
+        """Let the design server open each release that it has not opened yet, a Parquet file each."""
+        desk, task_id = self._releaser.desk, self.task.task_id
+        opened = []
+        for facts in desk.facts():
+            path = desk.releases.path(task_id, BatchId(facts.batch)).with_suffix(".parquet")
+            handover = desk.releases.find(task_id, BatchId(facts.batch))
+            if facts.kind == "release" and handover is not None and not path.exists():
+                opened.append(self.open([handover], path))
+        return opened
+
     def open(self, handovers: Sequence[Handover], path: Path) -> OpenedFile:
-        """Let the design server decrypt hand-overs into a Parquet file."""
+        """Let the design server decrypt hand-overs into a Parquet file; gatekeepers do their part first.
+
+        Raises:
+            TransportError, GatekeeperError: a gatekeeper is away, or refuses.
+        """
+        gatekeepers = self._settings.design_server.gatekeepers
+        requests = [self._releaser.desk.request(each.batch) for each in handovers] if gatekeepers else []
+        partials = [[ask_gatekeeper(url, each) for url in gatekeepers] for each in requests]
         raw = [each.encode() for each in handovers]
-        opened: OpenedFile = ask(self._design_server.call.remote("open", raw, path.absolute()))
+        call = self._design_server.call.remote("open", raw, path.absolute(), partials)
+        opened: OpenedFile = ask(call)
         return opened
 
     def check_sample(self, path: Path) -> SampleCheck | None:
@@ -437,8 +471,10 @@ def _require_reachable(address: str) -> None:
         ) from error
 
 
-def _absolute(settings: Settings) -> Settings:
-    """Actors run in another directory: their paths must not depend on it."""
-    server = settings.design_server
-    paths = {"key_file": server.key_file.absolute(), "releases_dir": server.releases_dir.absolute()}
-    return settings.model_copy(update={"design_server": server.model_copy(update=paths)})
+def _design_server(settings: Settings, draft: TomlFile) -> tuple[object, ...]:
+    """What to host, and its arguments; the actor runs in another directory, so its paths are absolute."""
+    server = settings.design_server.absolute()
+    if server.share_file:
+        return SHARED_DESIGN_SERVER, server
+    service = settings.service
+    return DESIGN_SERVER, server, draft, ServiceKey.own(service.key_file).public if service.seal_tags else b""

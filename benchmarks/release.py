@@ -28,11 +28,12 @@ from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.histogram import Axis, Counter, CounterSet
 from penrose_ray.opening import open_sums
 from penrose_ray.release.budget import epsilon
-from penrose_ray.release.desk import Desk, Prover
+from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import make
 from penrose_ray.release.issuing import IssuerKeys
 from penrose_ray.release.ledger import read_lines
 from penrose_ray.release.noise import discrete_gaussian
+from penrose_ray.release.published import Prover
 from penrose_ray.release.tokens import DAY_S, Asker, Verifier
 from penrose_ray.task import Task
 from penrose_ray.types import BatchId, ClassId, ReportId, TaskId
@@ -146,7 +147,7 @@ def release(task: Task, keys: DesignKeys, sums: int) -> dict[str, float | None]:
     parts = parts_of(task, encryptor, sums)
     scale = CLASSES * COUNTER_SETS / sums
     with TemporaryDirectory() as home:
-        desk = Desk(Path(home), task, ManualClock((DAY + 5.0) * DAY_S))
+        desk = Desk(Path(home), task, ManualClock((DAY + 5.0) * DAY_S), Path(home) / "ledger.key")
         encryptor.rerandomise(parts[0].blob)  # builds the tables
         epsilon([5.0], task.noise_delta)  # imports the accountant, and the next line the sampler
         discrete_gaussian(task.noise_sigma)

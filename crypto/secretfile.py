@@ -5,6 +5,7 @@ Layout: magic; kind, version and protection, a byte each; and what the protectio
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
@@ -15,6 +16,8 @@ from penrose_ray.crypto.wrapping import Passphrase, Plain
 from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penrose_ray.crypto.wrapping import Wrapping
 
 VERSION: Final = 1
@@ -24,6 +27,7 @@ SPOOL_KEY: Final = 3
 ISSUER_KEYS: Final = 4
 LEDGER_KEY: Final = 5
 KEY_SERVER: Final = 6
+SERVICE_KEY: Final = 7
 """Kinds of secret."""
 
 _MAGIC: Final = b"penrose secret\n"
@@ -35,6 +39,7 @@ _NAMES: Final = {
     ISSUER_KEYS: "the keys of a token issuer",
     LEDGER_KEY: "the signing key of a ledger",
     KEY_SERVER: "the keys of a key server",
+    SERVICE_KEY: "the key of an aggregation service",
 }
 RESTORE: Final = "Restore it from its backup."
 
@@ -60,7 +65,7 @@ def write_secret(
         ) from error
     finally:
         temporary.unlink()
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def replace_secret(
@@ -69,7 +74,7 @@ def replace_secret(
     """Put a secret in the place of one that must be forgotten; a crash leaves one or the other."""
     path = Path(path)
     _written_beside(path, _protected(kind, body, passphrase, token)).replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def read_secret(path: Path | str, kind: int, *, passphrase: bytes | None, token: Wrapping | None) -> bytes:
@@ -95,6 +100,21 @@ def read_secret(path: Path | str, kind: int, *, passphrase: bytes | None, token:
             remedy="Give the right file.",
         )
     return _wrapping(path, code, passphrase, token).unwrap(raw[_HEADER_BYTES:], raw[:_HEADER_BYTES])
+
+
+def own_secret(path: Path, kind: int, make: Callable[[], bytes]) -> bytes:
+    """The body of a file that its process makes for itself; a new one where there is none.
+
+    Raises:
+        KeyPermissionError, KeyFormatError: as `read_secret`.
+    """
+    try:
+        return read_secret(path, kind, passphrase=None, token=None)
+    except KeyMissingError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(ConfigError):  # another process was first: its secret counts
+            write_secret(path, kind, make(), passphrase=None, token=None)
+        return read_secret(path, kind, passphrase=None, token=None)
 
 
 def _wrapping(path: Path | str, code: int, passphrase: bytes | None, token: Wrapping | None) -> Wrapping:
@@ -128,7 +148,8 @@ def _written_beside(path: Path, content: bytes) -> Path:
     return temporary
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -157,6 +157,13 @@ class WireError(PenroseError):
     exit_code = 41
 
 
+class EnvelopeError(WireError):
+    """A report's tags are not sealed to this service, or are altered."""
+
+    code = "sealed-tags"
+    exit_code = 44
+
+
 class TorError(TransportError):
     """Tor is missing, does not start, or does not reach its network."""
 

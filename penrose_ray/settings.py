@@ -11,9 +11,9 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from penrose_ray.errors import ConfigError
 
@@ -51,7 +51,13 @@ class ServiceSettings(Section):
     encryptors: int = Field(default=0, ge=0, le=256)
     """Actors that seal for fleets, one a core; 0 lets each fleet seal its own sample."""
     state_dir: Path
-    """Journals of the matcher, the shards and the ledger."""
+    """Journals of the matcher and the shards."""
+    keys_dir: Path | None = None
+    """The service's own keys, made when missing, mode 0600; empty means `keys` in `state_dir`."""
+    seal_tags: bool = False
+    """Clients seal what tells a report's class to this service, so that nobody on the way can read it."""
+    tpm: str = ""
+    """TCTI of this machine's TPM, such as `device:/dev/tpmrm0`, whose quote clients check; empty for none."""
     most_reports_per_request: int = Field(default=1000, ge=1)
     """A request with more is refused."""
     most_waiting: int = Field(default=50_000, ge=1)
@@ -73,12 +79,32 @@ class ServiceSettings(Section):
     ray_address: str = ""
     """Address of a running Ray cluster; empty starts a local one that ends with the service."""
 
+    @property
+    def key_file(self) -> Path:
+        """The key to which tags are sealed."""
+        return self._keys / "service.key"
+
+    @property
+    def ledger_key_file(self) -> Path:
+        """The key that signs the ledger."""
+        return self._keys / "ledger.key"
+
+    @property
+    def _keys(self) -> Path:
+        return (self.keys_dir or self.state_dir / "keys").absolute()
+
 
 class DesignServerSettings(Section):
-    """The design server, which alone reads the private key."""
+    """The design server, which alone reads the private key, or its share of a split one."""
 
-    key_file: Path
+    key_file: Path | None = None
     """Made by `penrose keys new`; readable by its owner only."""
+    share_file: Path | None = None
+    """Instead of a whole key: the design server's share, of `penrose keys deal`."""
+    task_file: Path | None = None
+    """With a share: the signed task, for the key that signs is not here."""
+    gatekeepers: tuple[str, ...] = ()
+    """With a share: addresses of the other parties, http://HOST:PORT, asked for their part of a release."""
     passphrase_variable: VariableName = ""
     """Name of the environment variable that holds the key file's passphrase; empty for none."""
     hsm_token: str = ""
@@ -87,6 +113,19 @@ class DesignServerSettings(Section):
     """Make the key file when it is missing (a demo's convenience)."""
     releases_dir: Path
     """Hand-overs, their ledger and the privacy budget."""
+
+    @model_validator(mode="after")
+    def _one_way_to_open(self) -> Self:
+        shared = (self.share_file, self.task_file, self.gatekeepers)
+        if all(shared) if self.key_file is None else not any(shared):
+            return self
+        raise ValueError("key_file is needed, or else share_file, task_file and gatekeepers together")
+
+    def absolute(self) -> Self:
+        """The same with paths that do not depend on the current directory."""
+        names = ("key_file", "share_file", "task_file", "releases_dir")
+        given = {name: getattr(self, name) for name in names}
+        return self.model_copy(update={name: path and path.absolute() for name, path in given.items()})
 
 
 class EnrolmentSettings(Section):
@@ -187,8 +226,8 @@ class RunSettings(Section):
 class Settings(Section):
     """Everything that `penrose up` and `penrose run` need."""
 
-    task: dict[str, Any]
-    """The task's draft; penrose_ray.draft turns it into a Task."""
+    task: dict[str, Any] = {}
+    """The task's draft; penrose_ray.draft turns it into a Task. Empty with `design_server.task_file`."""
     service: ServiceSettings
     design_server: DesignServerSettings
     clients: tuple[ClientSettings, ...] = ()

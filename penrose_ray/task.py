@@ -26,7 +26,7 @@ from penrose_ray.types import BatchId, TaskId
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CONTRIBUTOR_FLOOR = 50
 """Least k of a task that is not a demo."""
 _DAY_S = 86_400
@@ -35,6 +35,7 @@ _COVER_DEVIATIONS = 4
 """All but one sum in some 30,000 keep the real reports that the gate counts on."""
 _NOISE_DEVIATIONS = 12
 _IDENTITY_KEY_BYTES = 32
+_X25519_BYTES = 32
 _SIGNING_CONTEXT = b"penrose-ray task v1\x00"
 
 
@@ -97,6 +98,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Most parts into which a sum is handed over, each of which passes the gate by itself."""
     issuer_keys: bytes = b""
     """The token issuer's public keys, one a day (`release.tokens.KeyRing`); empty without tokens."""
+    service_key: bytes = b""
+    """The aggregation service's X25519 key, to which reports' tags are sealed; empty leaves them clear."""
+    noise_target_error: float = 0.0
+    """With noise: a sum is released, and budget spent, only where sigma is at most this share of an average
+    bin; 0 releases whatever passes the gate."""
 
     def key(self) -> PublicKey:
         """The Paillier public key."""
@@ -133,6 +139,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return (self.reports_per_class or tokens) * self.min_contributors + self.hostile_clients * tokens
 
     def reports_needed(self) -> int:
+        """Fewest reports of a sum that may be opened: what the gate asks for and, with noise, the error."""
+        return max(self._contributors_need(), self.reports_for(self.noise_target_error))
+
+    def reports_for(self, relative_error: float) -> int:
+        """Fewest reports with which one sigma of noise is `relative_error` of an average bin, N H / 128.
+
+        0 asks for none. How many reports there are is public, so waiting for them spends no budget.
+        """
+        if not relative_error:
+            return 0
+        return math.ceil(self.noise_sigma * BINS / (self.samples_per_histogram * relative_error) - 1e-9)
+
+    def _contributors_need(self) -> int:
         """Least N with N (1 - q) - 4 sqrt(N q (1 - q)) >= r k + m c; just k in a task without tokens."""
         need = self.real_reports_needed()
         if self.tokens_per_day == 0:
@@ -207,6 +226,7 @@ _LEAST = {
     "tokens_per_day": 0,
     "hostile_clients": 0,
     "noise_sigma": 0,
+    "noise_target_error": 0,
     "sub_batches": 1,
 }
 
@@ -221,6 +241,14 @@ _RULES: tuple[tuple[str, Callable[[Task], bool], str], ...] = (
         "identity_key",
         lambda task: len(task.identity_key) == (0 if task.identity == "plain" else _IDENTITY_KEY_BYTES),
         "it does not fit identity = {task.identity!r}",
+    ),
+    ("service_key", lambda task: len(task.service_key) in (0, _X25519_BYTES), "an X25519 key has 32 bytes"),
+    (
+        "noise_target_error",
+        lambda task: (
+            math.isfinite(task.noise_target_error) and (task.noise_sigma > 0 or not task.noise_target_error)
+        ),
+        "it is a share of an average bin, and means something with noise_sigma only",
     ),
     (
         "min_samples",

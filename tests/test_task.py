@@ -99,8 +99,8 @@ def test_a_signature_does_not_make_bytes_a_task(body: bytes) -> None:
 
 
 def test_a_task_of_another_version_is_refused_with_both_versions(task: Task) -> None:
-    with pytest.raises(TaskError, match="format version 02, this program reads 1"):
-        verify(signed_body(b"\x02" + task.encode()[1:]), trusted_signer=PINNED)
+    with pytest.raises(TaskError, match="format version 03, this program reads 2"):
+        verify(signed_body(b"\x03" + task.encode()[1:]), trusted_signer=PINNED)
 
 
 def test_a_second_spelling_of_a_task_is_refused(task: Task) -> None:

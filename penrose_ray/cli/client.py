@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import threading
+from collections import deque
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from penrose_ray.capture.guard import Duty
     from penrose_ray.capture.source import EventSource
     from penrose_ray.policy import OwnerPolicy
+    from penrose_ray.seal import Contribution
     from penrose_ray.transport.outbox import Outbox
+    from penrose_ray.wire import Report
 
 app = typer.Typer(no_args_is_help=True, help="Run the client of this host, or switch it off.")
 DEFAULT_STATE = Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "penrose"
@@ -69,6 +72,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.actors.daemon import HostClient, StateDirectory  # noqa: PLC0415 - numpy and capture
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
+    from penrose_ray.transport.direct import DirectUploader  # noqa: PLC0415
+    from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
 
     task = _task(task_file, signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
@@ -81,9 +86,20 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         ending = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ending.set())
-        outbox = _outbox(task, gateway, directory, stack, socks=socks, dry_run=dry_run)
+        shown = _Shown()
+        outbox = (
+            Outbox(DirectUploader(shown.print), SystemClock())
+            if dry_run
+            else _outbox(task, gateway, directory, stack, socks=socks)
+        )
         client = HostClient(
-            _source(source, trace, directory), task, policy, outbox, clock=SystemClock(), enrolment=enrolment
+            _source(source, trace, directory),
+            task,
+            policy,
+            outbox,
+            clock=SystemClock(),
+            enrolment=enrolment,
+            on_contribution=shown.note if dry_run else None,
         )
         say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
         duties = _Duties()
@@ -187,18 +203,14 @@ def _outbox(
     stack: contextlib.ExitStack,
     *,
     socks: str,
-    dry_run: bool,
 ) -> Outbox:
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.transport.background import BackgroundOutbox  # noqa: PLC0415
-    from penrose_ray.transport.direct import DirectUploader  # noqa: PLC0415
     from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
     from penrose_ray.transport.pace import Pace  # noqa: PLC0415
     from penrose_ray.transport.route import route_to  # noqa: PLC0415
     from penrose_ray.transport.spool import Spool, spool_key  # noqa: PLC0415
 
-    if dry_run:
-        return Outbox(DirectUploader(_show), SystemClock())
     spool = stack.enter_context(Spool(directory.spool, spool_key(directory.spool_key)))
     route = route_to(gateway, task.task_id, directory.path, socks=socks)
     if not route.anonymous:
@@ -209,11 +221,23 @@ def _outbox(
     return outbox
 
 
-def _show(record: bytes) -> None:
-    """A report field by field, as JSON on one line; `record` holds exactly the bytes that would be sent."""
-    from penrose_ray.wire import decode  # noqa: PLC0415
+class _Shown:
+    """A report field by field, as JSON on one line; `record` holds exactly the bytes that would be sent.
 
-    report = decode(record)
-    fields = {name: getattr(report, name) for name in report.__struct_fields__}
-    plain = {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
-    typer.echo(json.dumps({**plain, "record": record.hex()}))
+    Fields are noted before they are sealed: those under `sealed` can be read by the service alone.
+    """
+
+    def __init__(self) -> None:
+        self._reports: deque[Report] = deque()
+
+    def note(self, _contribution: Contribution, report: Report) -> None:
+        self._reports.append(report)
+
+    def print(self, record: bytes) -> None:
+        from penrose_ray.wire import SEALED_VERSION, Tags  # noqa: PLC0415
+
+        report = self._reports.popleft()
+        fields = {name: getattr(report, name) for name in report.__struct_fields__}
+        plain = {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
+        sealed = Tags.__struct_fields__ if record[0] == SEALED_VERSION else ()
+        typer.echo(json.dumps({**plain, "sealed": sealed, "record": record.hex()}))

@@ -107,7 +107,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
 
 
-def request(folder: Path, command: str) -> Any:  # noqa: ANN401 - the command's JSON
+def request(folder: Path, command: str, *, timeout_s: float = _TIMEOUT_S) -> Any:  # noqa: ANN401 - the command's JSON
     """The result of a command of the service whose state directory is `folder`.
 
     Raises:
@@ -116,7 +116,7 @@ def request(folder: Path, command: str) -> Any:  # noqa: ANN401 - the command's 
     path = folder / SOCKET
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_TIMEOUT_S)
+            connection.settimeout(timeout_s)
             connection.connect(str(path))
             connection.sendall(command.encode() + b"\n")
             raw = connection.makefile("rb").readline()

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.crypto.dealer import deal
+from penrose_ray.crypto.envelope import ServiceKey
 from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.private_key import PrivateKey
@@ -105,6 +106,15 @@ def deal_shares(
     for share in shares:
         write_share(out / f"share-{share.index}.key", share, passphrase=None)
     say(f"{parties} shares written to {out}; any {threshold} open a release together")
+
+
+@app.command("service")
+def service(path: FileArgument) -> None:
+    """Make the key to which reports' tags are sealed, unless it is there, and print its public half.
+
+    Example: penrose keys service out/state/keys/service.key
+    """
+    typer.echo(ServiceKey.own(path).public.hex())
 
 
 @app.command("fingerprint")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import sys
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import msgspec
 import typer
 
+from penrose_ray.cli.control import request
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
-from penrose_ray.clock import SystemClock
-from penrose_ray.errors import ConfigError, GatekeeperError, LedgerError, TaskError, TransportError
-from penrose_ray.release.desk import Desk
-from penrose_ray.release.ledger import read_lines
+from penrose_ray.errors import ConfigError, LedgerError, TaskError
+from penrose_ray.release.published import Published
+from penrose_ray.settings import load_settings
 from penrose_ray.task import Task
 from penrose_ray.task import verify as verify_task
 from penrose_ray.types import BatchId
@@ -24,10 +22,10 @@ from penrose_ray.types import BatchId
 app = typer.Typer(no_args_is_help=True, help="Look at releases, prove that a report is in one.")
 TaskArgument = Annotated[Path, typer.Argument(help="The signed task.")]
 DirectoryArgument = Annotated[Path, typer.Argument(help="The directory of releases.")]
+ConfigArgument = Annotated[Path, typer.Argument(help="The service's configuration.")]
 BatchOption = Annotated[int, typer.Option("--batch", help="Number of the batch.")]
 _COLUMNS = ("batch", "sums", "reports", "withheld_sums", "epsilon")
 _TIMEOUT_S = 3600.0
-_OK = 200
 
 
 @app.command("list")
@@ -36,9 +34,7 @@ def releases(task: TaskArgument, directory: DirectoryArgument, form: FormatOptio
 
     Example: penrose release list fleet.task out/releases
     """
-    desk = _desk(task, directory)
-    lines = read_lines(_read(desk.ledger_path))
-    facts = [line.check(desk.signer).facts for line in lines]
+    published = _published(task, directory)
     rows = [
         {
             "batch": each.batch,
@@ -47,10 +43,10 @@ def releases(task: TaskArgument, directory: DirectoryArgument, form: FormatOptio
             "withheld_sums": each.withheld_sums,
             "epsilon": each.spent_epsilon,
         }
-        for each in facts
+        for each in published.facts()
         if each.kind == "release"
     ]
-    print_rows(rows, _COLUMNS, form, f"ledger signed by {desk.signer.hex()}")
+    print_rows(rows, _COLUMNS, form, f"ledger signed by {published.signer.hex()}")
 
 
 @app.command("prove")
@@ -63,7 +59,7 @@ def prove(
 
     Example: penrose release prove fleet.task out/releases 77ab... > proof.json
     """
-    found = _desk(task, directory).prove(_hex(report))
+    found = _published(task, directory).prove(_hex(report))
     sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
 
 
@@ -78,7 +74,7 @@ def serve(
     from penrose_ray.actors.proofs import application  # noqa: PLC0415 - the server's libraries
     from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
-    asyncio.run(run_until_interrupted(application(_desk(task, directory)), host, port, say))
+    asyncio.run(run_until_interrupted(application(_published(task, directory)), host, port, say))
 
 
 @app.command("approve")
@@ -93,12 +89,40 @@ def approve(
 
     Example: penrose release approve fleet.task out/releases --batch 7 --gatekeeper http://HOST:8471 --out P
     """
-    out.write_bytes(_post(gatekeeper, _desk(task, directory).request(BatchId(batch))))
+    from penrose_ray.actors.approvals import ask_gatekeeper  # noqa: PLC0415 - only here
+
+    out.write_bytes(ask_gatekeeper(gatekeeper, _published(task, directory).request(BatchId(batch))))
     say(f"{out} written: give it to the design server with the hand-over")
 
 
+@app.command("close")
+def close(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:
+    """Let the service that runs here close the batches that are due and hand over what passes the gate.
+
+    Example: penrose release close configs/fleet.toml
+
+    With tokens a batch is due 36 h after its end, for reports may arrive so late; in a demo at once.
+    """
+    settings, _ = load_settings(config)
+    rows = request(settings.service.state_dir, "release", timeout_s=_TIMEOUT_S)
+    print_rows(rows, ("batch", "sums", "reports", "withheld_sums"), form, "handed over")
+
+
 @app.command("open")
-def open_release(
+def open_release(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:
+    """Let the design server that runs here open what is released and not opened yet, a Parquet file each.
+
+    Example: penrose release open configs/fleet.toml
+
+    With a split key the gatekeepers of design_server.gatekeepers are asked first; without them nothing opens.
+    """
+    settings, _ = load_settings(config)
+    rows = request(settings.service.state_dir, "open", timeout_s=_TIMEOUT_S)
+    print_rows(rows, ("path", "histograms", "reports", "discarded"), form, "opened")
+
+
+@app.command("combine")
+def combine(
     task: TaskArgument,
     handover: Annotated[Path, typer.Argument(help="The hand-over.")],
     share: Annotated[Path, typer.Option("--share", help="The design server's key share.")],
@@ -108,7 +132,7 @@ def open_release(
 ) -> None:
     """Open a hand-over of a split key with this party's share and the gatekeepers' answers.
 
-    Example: penrose release open fleet.task T-7.handover --share share-1.key --partials P --out r.parquet
+    Example: penrose release combine fleet.task T-7.handover --share share-1.key --partials P --out r.parquet
     """
     from penrose_ray.actors.design_server import open_with_share  # noqa: PLC0415 - only here
 
@@ -120,28 +144,10 @@ def open_release(
         say(f"discarded: {each}")
 
 
-def _post(url: str, body: bytes) -> bytes:
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ConfigError(f"{url!r} is no gatekeeper's address.", remedy="Write http://HOST:PORT.")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_TIMEOUT_S)
-    try:
-        connection.request("POST", "/partials", body)
-        response = connection.getresponse()
-        answer = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise TransportError(f"The gatekeeper is not there: {error}.", remedy="Ask again later.") from error
-    finally:
-        connection.close()
-    if response.status != _OK:
-        raise GatekeeperError(f"It refused: {answer.decode(errors='replace')}", remedy="See its detail.")
-    return answer
-
-
-def _desk(task: Path, directory: Path) -> Desk:
+def _published(task: Path, directory: Path) -> Published:
     if not directory.is_dir():
         raise ConfigError(f"There is no directory {directory}.", remedy="Give the directory of releases.")
-    return Desk(directory, _task(task), SystemClock())
+    return Published(directory, _task(task))
 
 
 def _task(path: Path) -> Task:

@@ -64,6 +64,7 @@ def up(
         live = LiveState(topology.task, SystemClock())
         shown = stack.enter_context(LivePage(live, topology.task, settings.service.page_port))
         say(f"task {topology.task.task_id.hex()}\nthe live page is at {shown.url}")
+        say(f"releases are signed by {topology.ledger_signer.hex()}")
         say(f"reports are taken at {topology.url}")
         _serve(topology, settings, running.ending, onion, live)
         running.topology = None
@@ -83,6 +84,8 @@ class _Running:
         return {
             "status": self._status,
             "compact": self._compact,
+            "release": self._release,
+            "open": self._open,
             "down": self._stop,
         }
 
@@ -91,6 +94,28 @@ class _Running:
 
     def _compact(self) -> object:
         return self._need().pool.compact()
+
+    def _release(self) -> object:
+        return [
+            {
+                "batch": each.batch,
+                "sums": len(each.entries),
+                "reports": sum(entry.weight for entry in each.entries),
+                "withheld_sums": each.withheld.sums,
+            }
+            for each in self._need().release_due()
+        ]
+
+    def _open(self) -> object:
+        return [
+            {
+                "path": str(each.path),
+                "histograms": each.histograms,
+                "reports": each.reports,
+                "discarded": len(each.discarded),
+            }
+            for each in self._need().open_released()
+        ]
 
     def _stop(self) -> str:
         self.ending.set()

@@ -78,6 +78,9 @@ def sign_draft(
     issuer: Annotated[
         Path | None, typer.Option("--issuer", help="The issuer's public keys, of penrose issuer new.")
     ] = None,
+    service_key: Annotated[
+        str, typer.Option("--service-key", help="Seal tags to this key: penrose keys service.")
+    ] = "",
     passphrase_variable: VariableOption = "",
     hsm: HsmOption = "",
 ) -> None:
@@ -91,6 +94,10 @@ def sign_draft(
         task = msgspec.structs.replace(task, issuer_keys=key_ring(_read(issuer)).encode())
     elif task.tokens_per_day:
         say("warning: without --issuer no report of this task can be paid for, so none is taken")
+    if service_key:
+        task = msgspec.structs.replace(
+            task, service_key=_hex("--service-key", service_key, "penrose keys service")
+        )
     out.write_bytes(sign(task, secrets.signing).encode())
     say(f"{out} written; a change of the draft or of the key is a new task")
     typer.echo(task.task_id.hex())
@@ -112,7 +119,7 @@ def show(
     Exit code 13 when the signature or the signer is wrong, 14 when the policy refuses the task.
     """
     raw = _read(path)
-    task = verify(raw, trusted_signer=_pinned(signer))
+    task = verify(raw, trusted_signer=_hex("--signer", signer, "penrose keys show") if signer else None)
     signed = msgspec.msgpack.decode(raw, type=SignedTask)
     fields = _fields(task, signed.signer.hex())
     if form is Format.JSON:
@@ -135,6 +142,7 @@ def _fields(task: Task, signer: str) -> dict[str, object]:
     del plain["public_key"], plain["issuer_keys"]
     plain["identity_key"] = base64.b64encode(task.identity_key).decode()
     plain["counter_sets"] = [each.name for each in task.counter_sets]
+    plain |= {name: plain[name].hex() for name in ("identity_key", "service_key")}
     return {"task_id": task.task_id.hex(), "signer": signer, "key": task.key().fingerprint, **plain}
 
 
@@ -146,10 +154,10 @@ def _read(path: Path) -> bytes:
         raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
 
 
-def _pinned(signer: str) -> bytes | None:
+def _hex(option: str, text: str, source: str) -> bytes:
     try:
-        return bytes.fromhex(signer) if signer else None
+        return bytes.fromhex(text)
     except ValueError as error:
         raise ConfigError(
-            f"--signer {signer!r} is not hexadecimal.", remedy="Copy it from penrose keys show."
+            f"{option} {text!r} is not hexadecimal.", remedy=f"Copy it from {source}."
         ) from error

@@ -10,8 +10,8 @@ import typer
 
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.errors import ConfigError, LedgerError
-from penrose_ray.release.desk import Inclusion
 from penrose_ray.release.ledger import LedgerEntry, check_chain, read_lines
+from penrose_ray.release.published import Inclusion
 from penrose_ray.types import ReportId
 
 _COLUMNS = ("entry", "kind", "batch", "sums", "reports", "withheld", "sigma", "epsilon", "drop_rate", "hash")

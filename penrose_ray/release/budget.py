@@ -61,11 +61,20 @@ class Budget:
         Args:
             task: with noise.
             batch: what is about to be released.
-            noise_multiplier: sigma over sensitivity, if it is not the task's own.
+            noise_multiplier: sigma over sensitivity, if it is not the task's own. It may depend on what was
+                released before (Feldman and Zrnic 2021, theorem 4.3), never on what is not.
 
         Raises:
             BudgetError: it would be more than the task's epsilon; nothing is booked.
         """
+        multiplier = noise_multiplier or task.noise_sigma / sensitivity(task)
+        total = self.afford(task, batch, multiplier)
+        sql = "INSERT OR IGNORE INTO spent VALUES (?, ?, ?)"
+        self._db.execute(sql, (task.task_id, batch, multiplier))
+        return total
+
+    def afford(self, task: Task, batch: BatchId, noise_multiplier: float | None = None) -> float:
+        """What the task would have spent after this batch; books nothing, and raises like `spend`."""
         multiplier = noise_multiplier or task.noise_sigma / sensitivity(task)
         had = self._multipliers(task)
         if batch in had:
@@ -77,7 +86,6 @@ class Budget:
                 f"its budget is {task.noise_epsilon:g} at delta = {task.noise_delta:g}.",
                 remedy="Sign a new task; what is not released stays encrypted.",
             )
-        self._db.execute("INSERT INTO spent VALUES (?, ?, ?)", (task.task_id, batch, multiplier))
         return total
 
     def spent(self, task: Task) -> float:

@@ -1,9 +1,9 @@
-"""The release desk: budget, noise, gate, ledger and hand-over in the one order that no crash can upset.
+"""The release desk: gate, noise, budget, ledger and hand-over in the one order that no crash can upset.
 
-The budget is booked first. Then the hand-over is prepared on disk under a name that nobody fetches, then
-its ledger entry is signed and synced, then the name appears. After a crash the next call goes on where it
-stopped: an entry without hand-over publishes the prepared bytes, prepared bytes without entry are made
-again.
+What passes the gate is made in memory. If there is anything, the budget is booked. Then the hand-over is
+prepared on disk under a name that nobody fetches, then its ledger entry is signed and synced, then the name
+appears. After a crash the next call goes on where it stopped: an entry without hand-over publishes the
+prepared bytes, prepared bytes without entry are made again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penrose_ray.crypto.secretfile import LEDGER_KEY, read_secret, sync_directory, write_secret
 from penrose_ray.errors import BudgetError, GateError, LedgerError, ReleaseFormatError
-from penrose_ray.release.approval import PartialsRequest
 from penrose_ray.release.budget import Budget
-from penrose_ray.release.handover import Handover, Made, Releases
-from penrose_ray.release.ledger import Facts, Ledger, Line, ledger_key, read_lines, sync_directory
-from penrose_ray.release.merkle import Proof, Tree
+from penrose_ray.release.ledger import Facts, Ledger, ledger_key
+from penrose_ray.release.merkle import Tree
+from penrose_ray.release.published import Published
 from penrose_ray.release.rules import policy_hash
-from penrose_ray.types import BatchId, ReportId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penrose_ray.clock import Clock
+    from penrose_ray.release.handover import Handover, Made
     from penrose_ray.task import Task
+    from penrose_ray.types import BatchId
 
 LATE_S: Final = 36 * 3600
 """A report may arrive so long after its batch; until then a batch of a task with tokens is not released, so
@@ -38,21 +39,25 @@ that no later batch takes tokens of this one's days."""
 _ID_BYTES: Final = 32
 
 
-class Desk:
-    """Releases of one task in one directory; several processes take turns."""
+class Desk(Published):
+    """Releases of one task in one directory; several processes take turns.
 
-    def __init__(self, directory: Path, task: Task, clock: Clock, *, quote: bytes = b"") -> None:
-        self._directory = directory
-        self._task = task
+    Args:
+        directory: where hand-overs and their ledger lie.
+        task: whose.
+        clock: wall time.
+        key_file: the ledger's signing key, made when missing; not among what others may fetch.
+        quote: the machine's TPM quote for the task, which goes into the ledger's head.
+    """
+
+    def __init__(
+        self, directory: Path, task: Task, clock: Clock, key_file: Path, *, quote: bytes = b""
+    ) -> None:
+        super().__init__(directory, task)
         self._clock = clock
         self._quote = quote
-        self.releases = Releases(directory)
-        self._key = ledger_key(directory / "ledger.key")
-
-    @property
-    def ledger_path(self) -> Path:
-        """The ledger of this task."""
-        return self._directory / f"{self._task.task_id.hex()}.ledger"
+        _move_key(directory / "ledger.key", key_file)
+        self._key = ledger_key(key_file)
 
     @property
     def signer(self) -> bytes:
@@ -81,10 +86,7 @@ class Desk:
             if line := ledger.released(batch):
                 return self._publish(batch, line.check().facts.handover_hash)
             self._require_due(batch)
-            spent = self._spend(batch, ledger)
-            made = make().spending(spent)
-            if (made.handover.task_id, made.handover.batch) != (self._task.task_id, batch):
-                raise ValueError(f"asked for batch {batch}, got batch {made.handover.batch} or another task")
+            made = self._paid(batch, ledger, make)
             raw = made.handover.encode()
             self._write(self._prepared(batch), raw)
             self._write(self.members_path(batch), msgspec.msgpack.encode(made.members))
@@ -98,15 +100,26 @@ class Desk:
                 remedy="Wait: with tokens a batch is released 36 h after its end, else once it has begun.",
             )
 
-    def _spend(self, batch: BatchId, ledger: Ledger) -> float:
-        if not self._task.noise_sigma:
-            return 0.0
+    def _paid(self, batch: BatchId, ledger: Ledger, make: Callable[[], Made]) -> Made:
+        """What `make` returns, with its cost booked; a batch of which nothing passes costs nothing."""
+        task = self._task
+        if not task.noise_sigma:
+            return self._made(batch, make)
         with contextlib.closing(Budget(self._directory / "budget.sqlite")) as budget:
             try:
-                return budget.spend(self._task, batch)
+                budget.afford(task, batch)
+                made = self._made(batch, make)
+                spent = budget.spend(task, batch) if made.handover.entries else budget.spent(task)
+                return made.spending(spent)
             except BudgetError as error:
                 ledger.append(Facts(kind="refused", batch=batch, reason=error.code))
                 raise
+
+    def _made(self, batch: BatchId, make: Callable[[], Made]) -> Made:
+        made = make()
+        if (made.handover.task_id, made.handover.batch) != (self._task.task_id, batch):
+            raise ValueError(f"asked for batch {batch}, got batch {made.handover.batch} or another task")
+        return made
 
     def _facts(self, made: Made) -> Facts:
         entries, withheld = made.handover.entries, made.handover.withheld
@@ -151,43 +164,8 @@ class Desk:
             raise ReleaseFormatError("The hand-over vanished.", remedy="Check the disk.")
         return stored
 
-    def prove(self, report_id: bytes) -> Inclusion:
-        """The proof that a report was released, from the latest batch that has it.
-
-        Raises:
-            LedgerError: no release has it.
-        """
-        raw = self.ledger_path.read_bytes() if self.ledger_path.exists() else b""
-        for line in reversed(read_lines(raw)):
-            facts = line.check(self.signer).facts
-            if facts.kind == "release":
-                members = self.members_path(BatchId(facts.batch)).read_bytes()
-                with contextlib.suppress(LedgerError):
-                    return Prover(line, members).prove(ReportId(report_id))
-        raise LedgerError(
-            f"Report {report_id.hex()[:16]} is in no release.",
-            remedy="Its class had too few reports, it came late, or it was dropped under load.",
-        )
-
     def _prepared(self, batch: BatchId) -> Path:
         return self._directory / f".{self._task.task_id.hex()}-{batch}.prepared"
-
-    def members_path(self, batch: BatchId) -> Path:
-        """Ids of a batch's reports, entry by entry: for inclusion proofs and the gatekeeper."""
-        return self._directory / f"{self._task.task_id.hex()}-{batch}.members"
-
-    def request(self, batch: BatchId) -> bytes:
-        """What the gatekeeper is asked with, for a batch that is released.
-
-        Raises:
-            ReleaseFormatError: it is not.
-        """
-        handover = self.releases.find(self._task.task_id, batch)
-        if handover is None:
-            raise ReleaseFormatError(f"Batch {batch} is not released.", remedy="Release it first.")
-        members = read_members(self.members_path(batch).read_bytes())
-        lines = tuple(read_lines(self.ledger_path.read_bytes()))
-        return PartialsRequest(handover=handover.encode(), members=members, ledger=lines).encode()
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -208,46 +186,10 @@ class Desk:
         sync_directory(self._directory)
 
 
-def read_members(raw: bytes) -> tuple[tuple[ReportId, ...], ...]:
-    """The content of a `members` file.
-
-    Raises:
-        ReleaseFormatError: it is damaged.
-    """
-    try:
-        return msgspec.msgpack.decode(raw, type=tuple[tuple[ReportId, ...], ...])
-    except msgspec.MsgspecError as error:
-        raise ReleaseFormatError(
-            f"The ids of this release are damaged: {error}.", remedy="Restore them from backup."
-        ) from error
-
-
-class Inclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """That a report is in a release: the ledger's line and the path to its root."""
-
-    line: Line
-    proof: Proof
-
-    def check(self, report_id: ReportId, *, signer: bytes) -> None:
-        """Raise LedgerError unless the signer of the ledger says that this report was released."""
-        entry = self.line.check(signer)
-        self.proof.check(report_id, entry.facts.ids_root)
-
-
-class Prover:
-    """Inclusion proofs for the reports of one batch; the tree is built once."""
-
-    def __init__(self, line: Line, members: bytes) -> None:
-        self._line = line
-        found = sorted(each for ids in read_members(members) for each in ids)
-        self._tree = Tree(found)
-        self._place = {each: at for at, each in enumerate(found)}
-
-    def prove(self, report_id: ReportId) -> Inclusion:
-        """Raises LedgerError when the report is not in the batch."""
-        if report_id not in self._place:
-            raise LedgerError(
-                f"Report {report_id.hex()[:16]} is in no release of this batch.",
-                remedy="Its class had too few reports, it came late, or it was dropped under load.",
-            )
-        return Inclusion(line=self._line, proof=self._tree.prove(self._place[report_id]))
+def _move_key(old: Path, new: Path) -> None:
+    """Earlier versions kept the key beside the hand-overs."""
+    if old.exists() and not new.exists():
+        new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        body = read_secret(old, LEDGER_KEY, passphrase=None, token=None)
+        write_secret(new, LEDGER_KEY, body, passphrase=None, token=None)
+        old.unlink()

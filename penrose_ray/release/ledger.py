@@ -7,7 +7,6 @@ whoever notes a head (index and hash) finds that out.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from typing import TYPE_CHECKING, Final, Literal
@@ -16,8 +15,8 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from penrose_ray.crypto.secretfile import LEDGER_KEY, read_secret, write_secret
-from penrose_ray.errors import ClockError, ConfigError, KeyMissingError, LedgerError
+from penrose_ray.crypto.secretfile import LEDGER_KEY, own_secret, sync_directory
+from penrose_ray.errors import ClockError, LedgerError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,27 +219,11 @@ def _append(path: Path, raw: bytes) -> None:
         sync_directory(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def ledger_key(path: Path) -> Ed25519PrivateKey:
     """The signing key in that file; a new one is made where there is none.
 
     Raises:
         KeyPermissionError, KeyFormatError: as `read_secret`.
     """
-    try:
-        raw = read_secret(path, LEDGER_KEY, passphrase=None, token=None)
-    except KeyMissingError:
-        key = Ed25519PrivateKey.generate()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(ConfigError):  # another process was first: its key counts
-            write_secret(path, LEDGER_KEY, key.private_bytes_raw(), passphrase=None, token=None)
-        raw = read_secret(path, LEDGER_KEY, passphrase=None, token=None)
+    raw = own_secret(path, LEDGER_KEY, lambda: Ed25519PrivateKey.generate().private_bytes_raw())
     return Ed25519PrivateKey.from_private_bytes(raw)

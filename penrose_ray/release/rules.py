@@ -22,6 +22,7 @@ def policy_hash(task: Task) -> bytes:
         task.noise_sigma,
         task.noise_epsilon,
         task.noise_delta,
+        task.noise_target_error,
         task.sub_batches,
     )
     return hashlib.sha256(msgspec.msgpack.encode(rule)).digest()

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, Self
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from penrose_ray.crypto.secretfile import SPOOL_KEY, read_secret, write_secret
-from penrose_ray.errors import KeyMissingError, SpoolError
+from penrose_ray.crypto.secretfile import SPOOL_KEY, own_secret
+from penrose_ray.errors import SpoolError
 from penrose_ray.transport.queue import Waiting
 
 if TYPE_CHECKING:
@@ -46,13 +46,7 @@ def spool_key(path: Path) -> bytes:
     Raises:
         KeyPermissionError, KeyFormatError: as `read_secret`.
     """
-    try:
-        return read_secret(path, SPOOL_KEY, passphrase=None, token=None)
-    except KeyMissingError:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        key = secrets.token_bytes(KEY_BYTES)
-        write_secret(path, SPOOL_KEY, key, passphrase=None, token=None)
-        return key
+    return own_secret(path, SPOOL_KEY, lambda: secrets.token_bytes(KEY_BYTES))
 
 
 class Spool:

@@ -72,7 +72,8 @@ def setting(
 ) -> Iterator[Setting]:
     task = make_task(min_contributors=5)
     parts = Parts(design_keys, task)
-    desk = Desk(tmp_path / "desk", task, ManualClock(task.batch_s * (BATCH + 3.0)))
+    clock = ManualClock(task.batch_s * (BATCH + 3.0))
+    desk = Desk(tmp_path / "desk", task, clock, tmp_path / "ledger.key")
     many = [parts.one("a", 5), parts.one("b", 4, 2), parts.one("rare", 3)]
     desk.release(BATCH, lambda: make(task, many, lambda _: "GPU", parts.encryptor))
     write_share(tmp_path / "share-2", shares[1], passphrase=None)
@@ -154,7 +155,7 @@ def test_what_does_not_agree_is_refused_and_the_refusal_kept(setting: Setting) -
 def rewritten(setting: Setting, start: int, **facts: object) -> tuple[object, ...]:
     """A ledger of the right key whose release entry says something else."""
     path = setting.home / f"rewritten-{start}"
-    key = ledger_key(setting.home / "desk" / "ledger.key")
+    key = ledger_key(setting.home / "ledger.key")
     clock = ManualClock(setting.task.batch_s * (BATCH + 3.0) + start)
     ledger = Ledger(path, setting.task.task_id, key, clock)
     truth = setting.request.ledger[-1].check().facts
@@ -197,7 +198,7 @@ def test_a_foreign_signature_a_fork_and_a_shorter_ledger_are_refused(setting: Se
 def test_a_second_handover_of_a_batch_and_reused_reports_are_refused(setting: Setting) -> None:
     """The service signs for another version of a batch, and for a batch made of the last one's reports."""
     setting.keeper.answer(setting.desk.request(BATCH))
-    key = ledger_key(setting.home / "desk" / "ledger.key")
+    key = ledger_key(setting.home / "ledger.key")
     clock = ManualClock(setting.task.batch_s * (BATCH + 4.0))
     ledger = Ledger(setting.desk.ledger_path, setting.task.task_id, key, clock)
     handover = decode(setting.request.handover)

@@ -18,7 +18,8 @@ from penrose_ray.actors.matcher import Matcher
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.blinding import Encryptor
-from penrose_ray.errors import JournalError, PortInUseError, RefusedReportError, TaskError
+from penrose_ray.crypto.envelope import ServiceKey
+from penrose_ray.errors import JournalError, PortInUseError, RefusedReportError, TaskError, WrongKeyError
 from penrose_ray.seal import Contribution, Sealer
 from penrose_ray.snippet.minhash import signature
 from penrose_ray.task import sign, verify
@@ -63,6 +64,9 @@ class LocalBackend:
         return self.shard.accept(arrivals)
 
 
+SERVICE_KEY = ServiceKey(bytes(range(32)))
+
+
 class Service(NamedTuple):
     port: int
     task: Task
@@ -83,8 +87,13 @@ class Service(NamedTuple):
 
 
 @pytest.fixture
-def service(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys) -> Iterator[Service]:
-    task = make_task(reports_per_class=0, cover_rate=0.0)
+def service(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    make_task: Callable[..., Task],
+    design_keys: DesignKeys,
+) -> Iterator[Service]:
+    task = make_task(reports_per_class=0, cover_rate=0.0, **getattr(request, "param", {}))
     signed = sign(task, design_keys.signing).encode()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -94,7 +103,7 @@ def service(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignK
         return LocalBackend(tmp_path, signed)
 
     backend = asyncio.run_coroutine_threadsafe(made(), loop).result()
-    gateway = Gateway(Intake(signed, backend, most_reports=8))
+    gateway = Gateway(Intake(signed, backend, most_reports=8, key=SERVICE_KEY))
     port = asyncio.run_coroutine_threadsafe(gateway.start("127.0.0.1", 0), loop).result()
     sealer = Sealer(task, "Test GPU", Encryptor(task.key(), task.profile()))
 
@@ -104,7 +113,8 @@ def service(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignK
         table = [f"kernel_{n}_{names}" for n in range(names)]
         snippet = signature(np.arange(200) % names, table, scheme_id=task.signature_scheme)
         now_s = SystemClock().now_s() - 3600 * hours_ago
-        return encode(sealer.seal(Contribution(0, counts, real=True), snippet, now_s=now_s))
+        report = sealer.seal(Contribution(0, counts, real=True), snippet, now_s=now_s)
+        return encode(report, task.service_key)
 
     yield Service(port, task, backend, seal)
     asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result()
@@ -118,6 +128,33 @@ def changed(record: bytes, **fields: object) -> bytes:
     report = decode(record)
     values = {name: getattr(report, name) for name in report.__struct_fields__}
     return encode(Report(**{**values, **fields}))  # type: ignore[arg-type]
+
+
+def test_a_gateway_without_the_task_s_key_does_not_start(
+    tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys
+) -> None:
+    signed = sign(make_task(service_key=ServiceKey(b"k" * 32).public), design_keys.signing).encode()
+    backend = LocalBackend(tmp_path, sign(make_task(), design_keys.signing).encode())
+    for key in (None, ServiceKey(b"l" * 32)):
+        with pytest.raises(WrongKeyError, match="sealed to"):
+            Intake(signed, backend, most_reports=8, key=key)
+    backend.shard.close()
+
+
+@pytest.mark.parametrize("service", [{"service_key": SERVICE_KEY.public}], indirect=True)
+def test_sealed_reports_are_opened_and_others_refused(service: Service) -> None:
+    record = service.seal()
+    assert service.post(record) == (200, {"accepted": 1, "refused": []})
+    assert service.post(record)[1] == {"accepted": 1, "refused": []}
+    assert service.backend.shard.counts().reports == 1
+
+    report = decode(record, SERVICE_KEY)
+    status, problem = service.post(encode(report))
+    assert (status, problem["title"]) == (400, "invalid-message")
+    assert "version 1, this task's have version 2" in str(problem["detail"])
+    status, problem = service.post(encode(report, ServiceKey(b"k" * 32).public))
+    assert (status, problem["title"]) == (400, "sealed-tags")
+    assert "Fetch the task" in str(problem["remedy"])
 
 
 def test_a_report_is_accepted_once_however_often_it_is_sent(service: Service) -> None:

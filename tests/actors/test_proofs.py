@@ -12,9 +12,10 @@ from release.conftest import Parts
 
 from penrose_ray.actors.proofs import application
 from penrose_ray.clock import ManualClock
-from penrose_ray.release.desk import Desk, Inclusion, read_members
+from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import make
 from penrose_ray.release.ledger import check_chain, read_lines
+from penrose_ray.release.published import Inclusion, read_members
 from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def desk(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys) -> Desk:
     task = make_task(min_contributors=5)
     parts = Parts(design_keys, task)
-    desk = Desk(tmp_path, task, ManualClock(task.batch_s * 12.0))
+    desk = Desk(tmp_path, task, ManualClock(task.batch_s * 12.0), tmp_path / "keys" / "ledger.key")
     for batch in (7, 8):
         many = [parts.one("a", 5 + batch, batch=batch), parts.one("rare", 2, batch=batch)]
         desk.release(BatchId(batch), lambda many=many: make(task, many, lambda _: "GPU", parts.encryptor))

@@ -13,12 +13,14 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 import pytest
 from e2e import fleet
 
 from penrose_ray.capture.opencl_device import opencl_counters, pick_device, vendor_of
+from penrose_ray.crypto.envelope import ServiceKey
 from penrose_ray.crypto.packing import unpack
-from penrose_ray.task import verify
+from penrose_ray.task import sign, verify
 from penrose_ray.wire import RECORD_BYTES, decode
 
 if TYPE_CHECKING:
@@ -97,10 +99,25 @@ def test_a_dry_run_prints_exactly_what_would_be_sent_and_sends_nothing(
         report = decode(record)
         assert len(record) == RECORD_BYTES
         assert each["blob"] == report.blob.hex()
-        assert each["gpu_model"] == "Test GPU"
+        assert (each["gpu_model"], each["sealed"]) == ("Test GPU", [])
         slots = unpack(design_keys.paillier.decrypt(report.blob, task.profile()), task.profile())
         samples += int(slots.bins.sum())
     assert samples == pytest.approx(8 * fleet.SNIPPET / task.sampling_interval, rel=0.2)
+
+
+def test_a_dry_run_names_what_only_the_service_reads(
+    call: Call, home: Path, gateway: str, design_keys: DesignKeys
+) -> None:
+    key = ServiceKey(bytes(range(32)))
+    task = msgspec.structs.replace(verify((home / "kineto.task").read_bytes()), service_key=key.public)
+    (home / "kineto.task").write_bytes(sign(task, design_keys.signing).encode())
+    code, out, err = call(*arguments(home, gateway, "--dry-run"))
+    assert code == 0, err
+    for line in out.splitlines():
+        each = json.loads(line)
+        report = decode(bytes.fromhex(each["record"]), key)
+        assert each["sealed"] == ["gpu_model", "scheme", "signature", "counter_set"]
+        assert (each["report_id"], each["signature"]) == (report.report_id.hex(), report.signature.hex())
 
 
 def test_reports_arrive_and_nothing_in_the_request_tells_clients_apart(

@@ -36,7 +36,8 @@ def desk(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys
     task = make_task(min_contributors=5)
     (tmp_path / "a.task").write_bytes(sign(task, design_keys.signing).encode())
     parts = Parts(design_keys, task)
-    desk = Desk(tmp_path / "releases", task, ManualClock(task.batch_s * (BATCH + 3.0)))
+    clock = ManualClock(task.batch_s * (BATCH + 3.0))
+    desk = Desk(tmp_path / "releases", task, clock, tmp_path / "ledger.key")
     many = [parts.one("a", 5), parts.one("rare", 2)]
     desk.release(BATCH, lambda: make(task, many, lambda _: "GPU", parts.encryptor))
     return desk
@@ -119,12 +120,12 @@ def test_the_gatekeepers_command_answers_the_release_desk(
         tmp_path / "partials",
     )
     out = ("--out", tmp_path / "r.parquet", "--format", "json")
-    code, shown, _ = call("release", "open", *given, "--share", shares / "share-1.key", *out)
+    code, shown, _ = call("release", "combine", *given, "--share", shares / "share-1.key", *out)
     assert code == 0
     assert json.loads(shown) == [{"histograms": 1, "reports": 5, "discarded": 0}]
     frame = open_release(tmp_path / "r.parquet")
     assert len(frame) > 0
-    code, shown, err = call("release", "open", *given, "--share", shares / "share-2.key", *out)
+    code, shown, err = call("release", "combine", *given, "--share", shares / "share-2.key", *out)
     assert (code, shown) == (36, "")
     assert "1 right partial decryptions of 2" in err
 

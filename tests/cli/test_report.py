@@ -32,7 +32,8 @@ class Released:
     def __init__(self, folder: Path, task: Task, keys: DesignKeys) -> None:
         self.task = task
         parts = Parts(keys, task)
-        desk = Desk(folder / "releases", task, ManualClock(task.batch_s * 12.0))
+        clock = ManualClock(task.batch_s * 12.0)
+        desk = Desk(folder / "releases", task, clock, folder / "ledger.key")
         self.files = []
         for batch in map(BatchId, (7, 8)):
             many = [parts.one("a", 6, batch=batch), parts.one("rare", 2, batch=batch)]

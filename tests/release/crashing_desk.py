@@ -37,7 +37,8 @@ def main(home: Path, step: str, when: str) -> None:
         (home / "made").read_bytes(), type=tuple[bytes, tuple[tuple[ReportId, ...], ...]]
     )
     made = Made(decode(raw), members)
-    desk.Desk(home, task, ManualClock(task.batch_s * (BATCH + 3.0))).release(BATCH, lambda: made)
+    clock = ManualClock(task.batch_s * (BATCH + 3.0))
+    desk.Desk(home, task, clock, home / "ledger.key").release(BATCH, lambda: made)
 
 
 if __name__ == "__main__":

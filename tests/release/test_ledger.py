@@ -20,10 +20,11 @@ from penrose_ray.errors import (
     LedgerError,
     ReleaseFormatError,
 )
-from penrose_ray.release.desk import Desk, Prover
+from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import make
 from penrose_ray.release.ledger import Facts, Ledger, check_chain, ledger_key, read_lines
 from penrose_ray.release.merkle import Tree
+from penrose_ray.release.published import Prover
 from penrose_ray.release.rules import policy_hash
 from penrose_ray.types import BatchId, TaskId
 
@@ -117,6 +118,16 @@ def test_the_ledgers_key_is_made_once_and_private(tmp_path: Path) -> None:
         ledger_key(path)
 
 
+def test_a_key_beside_the_hand_overs_moves_to_its_new_place(tmp_path: Path, task: Task, made: Made) -> None:
+    """Earlier versions kept it there; the ledger goes on under the same key."""
+    old, new = tmp_path / "ledger.key", tmp_path / "keys" / "ledger.key"
+    before = desk(tmp_path, task)
+    before.release(BATCH, lambda: made)
+    after = Desk(tmp_path, task, ManualClock(task.batch_s * (BATCH + 3.0)), new)
+    assert after.signer == before.signer == check_chain(after.lines())[0].signer
+    assert (old.exists(), new.stat().st_mode & 0o777) == (False, 0o600)
+
+
 @pytest.fixture
 def made(task: Task, parts: Parts) -> Made:
     two = [parts.one("a", 5), parts.one("a", 3), parts.one("b", 6), parts.one("rare", 2)]
@@ -124,7 +135,8 @@ def made(task: Task, parts: Parts) -> Made:
 
 
 def desk(home: Path, task: Task, now_s: float | None = None) -> Desk:
-    return Desk(home, task, ManualClock(task.batch_s * (BATCH + 3.0) if now_s is None else now_s))
+    clock = ManualClock(task.batch_s * (BATCH + 3.0) if now_s is None else now_s)
+    return Desk(home, task, clock, home / "ledger.key")
 
 
 def test_a_release_is_in_the_ledger_with_all_that_can_be_checked(

@@ -22,9 +22,9 @@ from penrose_ray.crypto.accumulate import Accumulator
 from penrose_ray.crypto.packing import Slots, pack
 from penrose_ray.errors import GateError
 from penrose_ray.opening import open_sums
-from penrose_ray.release.desk import read_members
 from penrose_ray.release.gate import least_passing
 from penrose_ray.release.handover import build
+from penrose_ray.release.published import read_members
 from penrose_ray.task import sign
 from penrose_ray.types import BatchId, ClassId, ReportId
 
@@ -107,7 +107,8 @@ class World(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         signed = sign(self.task, self.keys.signing).encode()
-        self.desk = Releaser(signed, Path(self.home.name), self.shards, self.clock)
+        key_file = Path(self.home.name) / "keys" / "ledger.key"
+        self.desk = Releaser(signed, Path(self.home.name), self.shards, key_file, self.clock)
 
     @rule(number=st.integers(0, 2), count=st.integers(1, 4), ago=st.integers(0, 1))
     def report(self, number: int, count: int, ago: int) -> None:
@@ -234,7 +235,8 @@ def test_two_releases_cannot_be_subtracted(task: Task, parts: Parts, design_keys
         changed = msgspec.structs.replace(task, min_contributors=2)
         shards = FakeShards(changed, parts.of_ids)
         clock = ManualClock(FIRST * DAY_S + 1.0)
-        desk = Releaser(sign(changed, design_keys.signing).encode(), Path(home), shards, clock)
+        signed = sign(changed, design_keys.signing).encode()
+        desk = Releaser(signed, Path(home), shards, Path(home) / "ledger.key", clock)
         for number in range(3):
             shards.accept(report_id(number), CLASSES[0], BatchId(FIRST))
         first = desk.release(BatchId(FIRST))

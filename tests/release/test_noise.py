@@ -3,6 +3,7 @@ promise."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import subprocess
@@ -14,12 +15,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.packing import unpack
 from penrose_ray.errors import BudgetError, ConfigError
 from penrose_ray.opening import open_sums
-from penrose_ray.release.adapt import PrivacyFilter, reports_for, tanh_sigma
 from penrose_ray.release.budget import Budget, epsilon
-from penrose_ray.release.handover import build
+from penrose_ray.release.desk import Desk
+from penrose_ray.release.handover import Handover, build, make
 from penrose_ray.release.noise import discrete_gaussian, noise_slots, sensitivity
 from penrose_ray.types import BatchId
 
@@ -176,11 +178,16 @@ def test_a_budget_spent_before_a_kill_stays_spent(tmp_path: Path, noisy: Task) -
     budget.close()
 
 
-def test_a_filter_stops_before_the_budget_whatever_is_asked(noisy: Task) -> None:
-    ledger = PrivacyFilter(noisy.noise_epsilon, noisy.noise_delta)
-    rng = np.random.default_rng(5)
-    asked = rng.uniform(1.5, 8.0, 60)
-    passed = [z for z in asked if ledger.admits(float(z))]
+def test_a_filter_stops_before_the_budget_whatever_is_asked(tmp_path: Path, noisy: Task) -> None:
+    """Each noise level is chosen anew, as a rule may that looks at earlier noisy outputs."""
+    budget = Budget(tmp_path / "budget.sqlite")
+    asked = np.random.default_rng(5).uniform(1.5, 8.0, 60).tolist()
+    passed = []
+    for batch, multiplier in enumerate(asked):
+        with contextlib.suppress(BudgetError):
+            budget.spend(noisy, BatchId(batch), multiplier)
+            passed.append(multiplier)
+    budget.close()
     assert 0 < len(passed) < len(asked)
     assert epsilon(passed, noisy.noise_delta) <= noisy.noise_epsilon
     left = [z for z in asked if z not in passed]
@@ -189,7 +196,35 @@ def test_a_filter_stops_before_the_budget_whatever_is_asked(noisy: Task) -> None
 
 def test_waiting_for_reports_bounds_the_error(noisy: Task) -> None:
     """sigma 1,000 against an average bin of N H / 128 samples: 5 % takes 25,600 reports of 100."""
-    assert reports_for(noisy, 0.05) == 25_600
+    assert noisy.reports_for(0.05) == 25_600
+    assert msgspec.structs.replace(noisy, noise_target_error=0.05).reports_needed() == 25_600
+    assert msgspec.structs.replace(noisy, noise_target_error=1e6).reports_needed() == noisy.reports_needed()
+
+
+def test_a_batch_that_would_be_noise_is_withheld_and_spends_nothing(
+    tmp_path: Path, noisy: Task, parts: Parts
+) -> None:
+    """sigma 1,000 and H 100: a sum of 64 reports has 20 times its average bin in noise, one of 640 twice."""
+    task = msgspec.structs.replace(noisy, noise_target_error=2.0)
+    desk = Desk(tmp_path, task, ManualClock(task.batch_s * 12.0), tmp_path / "ledger.key")
+
+    def released(batch: int, reports: int) -> Handover:
+        part = [parts.one("a", reports, batch=batch)]
+        return desk.release(BatchId(batch), lambda: make(task, part, lambda _: "GPU", parts.encryptor))
+
+    nothing, something, more = released(7, 639), released(8, 640), released(9, 640)
+    budget = Budget(tmp_path / "budget.sqlite")
+    multiplier = 1000 / sensitivity(task)
+    assert (len(nothing.entries), nothing.withheld.reports, nothing.spent_epsilon) == (0, 639, 0.0)
+    assert something.spent_epsilon == pytest.approx(epsilon([multiplier], 1e-5))
+    assert more.spent_epsilon == budget.spent(task) == pytest.approx(epsilon([multiplier] * 2, 1e-5))
+    budget.close()
+
+
+def test_a_target_error_needs_noise_and_a_share(noisy: Task) -> None:
+    for changed in ({"noise_sigma": 0.0, "noise_target_error": 0.1}, {"noise_target_error": math.inf}):
+        with pytest.raises(ConfigError, match="noise_target_error"):
+            msgspec.structs.replace(noisy, **changed).check()
 
 
 CLIENTS, ROUNDS, CONFIDENCE = 20, 20_000, 1e-4
@@ -239,6 +274,11 @@ def test_the_fixed_rule_keeps_its_epsilon_under_attack() -> None:
     assert epsilon([MULTIPLIER], DELTA) <= EPSILON
     found = lower_bound(lambda world: world + rng.normal(0, base, (ROUNDS, 128)))
     assert 0.5 < found < EPSILON, "the attack works, and does not find more than was promised"
+
+
+def tanh_sigma(base: float, norm: float, median_norm: float) -> float:
+    """A published rule. The norm is private, so the noise's size tells it; and it may be under `base`."""
+    return base * (1 + 0.5 * math.tanh((norm - median_norm) / (0.1 * median_norm)))
 
 
 def test_noise_that_follows_the_data_breaks_its_epsilon() -> None:

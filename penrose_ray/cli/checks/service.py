@@ -75,16 +75,21 @@ def ports(machine: Machine, settings: Settings, *, running: bool) -> Iterator[Fi
 def secrets(machine: Machine, settings: Settings) -> Iterator[Finding]:
     """Key files are there and private, and what opens them is at hand."""
     server, tls = settings.design_server, settings.transport.tls
-    if not server.key_file.exists():
-        yield (
-            warning("key", f"{server.key_file} is missing and will be made", "Make it: penrose keys new.")
-            if server.create_key
-            else failure(
-                "key", f"there is no {server.key_file}", f"Make one: penrose keys new {server.key_file}"
-            )
-        )
+    key = server.key_file or server.share_file or Path()
+    if key.exists():
+        yield private("key", key)
+    elif server.create_key:
+        yield warning("key", f"{key} is missing and will be made", "Make it: penrose keys new.")
     else:
-        yield private("key", server.key_file)
+        yield failure(
+            "key", f"there is no {key}", f"Make one: penrose keys {'new' if server.key_file else 'deal'}."
+        )
+    for name, own in (
+        ("ledger-key", settings.service.ledger_key_file),
+        ("service-key", settings.service.key_file),
+    ):
+        if own.exists():
+            yield private(name, own)
     if tls:
         yield private("tls-key", tls.key)
     variables = [("passphrase", server.passphrase_variable)]

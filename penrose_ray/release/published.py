@@ -1,0 +1,136 @@
+"""What a release desk has put on disk: ledger, hand-overs, ids, proofs. Reading it needs no key."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penrose_ray.errors import LedgerError, ReleaseFormatError
+from penrose_ray.release.approval import PartialsRequest
+from penrose_ray.release.handover import Releases
+from penrose_ray.release.ledger import Line, check_chain, read_lines
+from penrose_ray.release.merkle import Proof, Tree
+from penrose_ray.types import BatchId, ReportId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penrose_ray.release.ledger import Facts
+    from penrose_ray.task import Task
+
+
+class Published:
+    """The releases of one task in one directory."""
+
+    def __init__(self, directory: Path, task: Task) -> None:
+        self._directory = directory
+        self._task = task
+        self.releases = Releases(directory)
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger of this task."""
+        return self._directory / f"{self._task.task_id.hex()}.ledger"
+
+    def lines(self) -> list[Line]:
+        """The ledger's lines, none before the first release."""
+        return read_lines(self.ledger_path.read_bytes()) if self.ledger_path.exists() else []
+
+    @property
+    def signer(self) -> bytes:
+        """The ledger's public key, by which clients, gatekeeper and design server pin it.
+
+        Raises:
+            LedgerError: there is no ledger yet, or it is damaged.
+        """
+        entries = check_chain(self.lines())
+        if not entries:
+            raise LedgerError("There is no ledger yet.", remedy="Release something first.")
+        return entries[0].signer
+
+    def facts(self) -> list[Facts]:
+        """What the ledger says, entry by entry; raises LedgerError where it is damaged."""
+        return [entry.facts for entry in check_chain(self.lines())]
+
+    def prove(self, report_id: bytes) -> Inclusion:
+        """The proof that a report was released, from the latest batch that has it.
+
+        Raises:
+            LedgerError: no release has it.
+        """
+        lines = self.lines()
+        for line, entry in zip(reversed(lines), reversed(check_chain(lines)), strict=True):
+            facts = entry.facts
+            if facts.kind == "release":
+                members = self.members_path(BatchId(facts.batch)).read_bytes()
+                with contextlib.suppress(LedgerError):
+                    return Prover(line, members).prove(ReportId(report_id))
+        raise LedgerError(
+            f"Report {report_id.hex()[:16]} is in no release.",
+            remedy="Its class had too few reports, it came late, or it was dropped under load.",
+        )
+
+    def members_path(self, batch: BatchId) -> Path:
+        """Ids of a batch's reports, entry by entry: for inclusion proofs and the gatekeeper."""
+        return self._directory / f"{self._task.task_id.hex()}-{batch}.members"
+
+    def request(self, batch: BatchId) -> bytes:
+        """What the gatekeeper is asked with, for a batch that is released.
+
+        Raises:
+            ReleaseFormatError: it is not.
+        """
+        handover = self.releases.find(self._task.task_id, batch)
+        if handover is None:
+            raise ReleaseFormatError(f"Batch {batch} is not released.", remedy="Release it first.")
+        members = read_members(self.members_path(batch).read_bytes())
+        return PartialsRequest(
+            handover=handover.encode(), members=members, ledger=tuple(self.lines())
+        ).encode()
+
+
+def read_members(raw: bytes) -> tuple[tuple[ReportId, ...], ...]:
+    """The content of a `members` file.
+
+    Raises:
+        ReleaseFormatError: it is damaged.
+    """
+    try:
+        return msgspec.msgpack.decode(raw, type=tuple[tuple[ReportId, ...], ...])
+    except msgspec.MsgspecError as error:
+        raise ReleaseFormatError(
+            f"The ids of this release are damaged: {error}.", remedy="Restore them from backup."
+        ) from error
+
+
+class Inclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """That a report is in a release: the ledger's line and the path to its root."""
+
+    line: Line
+    proof: Proof
+
+    def check(self, report_id: ReportId, *, signer: bytes) -> None:
+        """Raise LedgerError unless the signer of the ledger says that this report was released."""
+        entry = self.line.check(signer)
+        self.proof.check(report_id, entry.facts.ids_root)
+
+
+class Prover:
+    """Inclusion proofs for the reports of one batch; the tree is built once."""
+
+    def __init__(self, line: Line, members: bytes) -> None:
+        self._line = line
+        found = sorted(each for ids in read_members(members) for each in ids)
+        self._tree = Tree(found)
+        self._place = {each: at for at, each in enumerate(found)}
+
+    def prove(self, report_id: ReportId) -> Inclusion:
+        """Raises LedgerError when the report is not in the batch."""
+        if report_id not in self._place:
+            raise LedgerError(
+                f"Report {report_id.hex()[:16]} is in no release of this batch.",
+                remedy="Its class had too few reports, it came late, or it was dropped under load.",
+            )
+        return Inclusion(line=self._line, proof=self._tree.prove(self._place[report_id]))
