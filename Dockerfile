@@ -19,6 +19,8 @@ ENV PATH=/opt/penrose/bin:$PATH \
     RAY_AUTH_MODE=token \
     RAY_USAGE_STATS_ENABLED=0
 WORKDIR /home/penrose
+COPY scripts scripts
+COPY configs configs
 USER 10001:10001
 EXPOSE 8443
 ENTRYPOINT ["penrose"]

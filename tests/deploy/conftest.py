@@ -1,0 +1,5 @@
+"""Commands, called in this process."""
+
+from cli.conftest import call
+
+__all__ = ["call"]
