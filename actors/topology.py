@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import ray
 import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penrose_ray.actors.approvals import ask_gatekeeper
 from penrose_ray.actors.attested import quote_of
@@ -117,7 +118,7 @@ class Topology:
 
     def _build(self, settings: Settings, draft: TomlFile) -> None:
         timeout_s = settings.service.start_timeout_s
-        self._design_server = actor(Hosted).remote(*_design_server(settings, draft))
+        self._design_server = _here(Hosted).remote(*_design_server(settings, draft))
         ask(self._design_server.ready.remote(), timeout_s)
         self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
         self._signer: bytes = ask(self._design_server.call.remote("signer"), timeout_s)
@@ -131,7 +132,7 @@ class Topology:
         short_id = self.task.task_id.hex()[:16]
         home = settings.service.state_dir.absolute() / short_id
         self._prefix = prefix = f"penrose {short_id[:8]}"
-        self.matcher = actor(Matcher, name=f"{prefix} matcher", **_FOR_EVER).remote(
+        self.matcher = _here(Matcher, name=f"{prefix} matcher", **_FOR_EVER).remote(
             home / "classes.sqlite", self.signed_task
         )
         self.pool = ShardPool(
@@ -142,11 +143,11 @@ class Topology:
             disk_mark_bytes=settings.service.disk_mark_bytes,
         )
         names = self.pool.start(settings.service.shards, timeout_s)
-        self.directory = actor(
+        self.directory = _here(
             DirectoryActor, name=f"{prefix} directory", max_concurrency=4, **_FOR_EVER
         ).remote(home / "directory.json", prefix, names)
         ask([self.matcher.ready.remote(), self.directory.ready.remote()], timeout_s)
-        self.gateway = actor(
+        self.gateway = _here(
             GatewayActor, name=f"{prefix} gateway", max_concurrency=1000, **_FOR_EVER
         ).remote(
             self.signed_task,
@@ -410,6 +411,12 @@ def build(settings: Settings, draft: TomlFile) -> Topology:
         PortInUseError, ConfigError, KeyMissingError, KeyPermissionError, JournalError: as named.
     """
     return Topology(settings, draft)
+
+
+def _here(kind: type, **options: object) -> Handle:
+    """`kind` as an actor on this node while it has room: its files are here, clients know its address."""
+    node = ray.get_runtime_context().get_node_id()
+    return actor(kind, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True), **options)
 
 
 def _start_ray(settings: Settings) -> None:

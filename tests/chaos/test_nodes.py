@@ -59,6 +59,18 @@ def test_a_graph_that_does_not_fit_is_refused_with_the_numbers(
     assert "shard 9 (the cluster has 2)" in caught.value.message
 
 
+def test_all_but_the_shards_stay_where_the_service_was_started(
+    cluster: Cluster, tmp_path: Path, design_keys: DesignKeys
+) -> None:
+    cluster.add_node(num_cpus=8)
+    settings = settings_in(tmp_path, design_keys, f'service.ray_address="{cluster.address}"')
+    with build(*settings):
+        here = ray.get_runtime_context().get_node_id()
+        alive = [each for each in ray._private.state.actors().values() if each["State"] == "ALIVE"]
+        at_home = sorted(each["ActorClassName"] for each in alive if each["Address"]["NodeID"] == here)
+        assert at_home == ["DirectoryActor", "GatewayActor", "Hosted", "Matcher"]
+
+
 def test_sums_are_exact_when_the_node_of_the_shards_is_killed(
     cluster: Cluster, tmp_path: Path, design_keys: DesignKeys
 ) -> None:
