@@ -6,7 +6,7 @@ CONFIG ?= configs/laptop.toml
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 APT := apt-get install -y python3-venv python3-dev make gcc libc6-dev
 
-.PHONY: help install run test test-slow lint bench schema clean
+.PHONY: help install run test test-slow lint bench docs schema clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,6 +15,8 @@ help:
 	@echo "make lint       ruff, codespell, mypy, layer contracts"
 	@echo "make test       the fast tests      make test-slow  the rest"
 	@echo "make bench      every benchmark, JSON lines in out/bench/"
+	@echo "make docs       the documentation site, out/site/docs/index.html"
+	@echo "make schema     configs/schema/, after a change of settings"
 
 $(VENV)/bin/python:
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON). Install it: $(APT)"; exit 1; }
@@ -57,6 +59,10 @@ bench: $(VENV)/.dev
 	  name=$$(basename $$file .py); \
 	  [ $$name = harness ] || $(BIN)/python -m benchmarks.$$name --json | tee out/bench/$$name.json || exit 1; \
 	done
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs -b html -d out/doctrees . out/site
+	@echo "out/site/docs/index.html"
 
 schema: $(VENV)/.dev
 	for kind in service simulation policy; do \

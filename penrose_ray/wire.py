@@ -41,10 +41,13 @@ class Report(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """A sealed histogram and what the aggregation service may know about it."""
 
     task_id: TaskId
+    """Which signed task it answers, 32 bytes."""
     report_id: ReportId
+    """32 bytes: a report that comes again counts once."""
     created_hour: int
     """Hours since the Unix epoch: reports carry no finer time."""
     gpu_model: str
+    """Such as `NVIDIA A100-SXM4-80GB`."""
     scheme: str
     """Snippet scheme of the signature; signatures of different schemes are never compared."""
     signature: bytes

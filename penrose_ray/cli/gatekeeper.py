@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.output import say
+from penrose_ray.cli.output import HostOption, PortOption, say
 from penrose_ray.errors import ConfigError, TaskError
 
 
@@ -21,8 +21,8 @@ def gatekeeper(
     store: Annotated[Path, typer.Option("--store", help="What it remembers (SQLite).")] = Path(
         "gatekeeper.sqlite"
     ),
-    host: str = "127.0.0.1",
-    port: int = 8471,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8471,
 ) -> None:
     """Decrypt this party's part of released sums, each once, until interrupted.
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.output import Format, FormatOption, HostOption, PortOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption, passphrase_in
 from penrose_ray.clock import SystemClock
 from penrose_ray.release.issuing import Issuer, IssuerKeys
@@ -87,8 +87,8 @@ def serve(
     name_key: Annotated[
         Path | None, typer.Option("--name-key", help="Hand this name key out to enrolled clients.")
     ] = None,
-    host: str = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: the kernel chooses.")] = 8470,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8470,
     passphrase_variable: VariableOption = "",
 ) -> None:
     """Answer clients over HTTP until interrupted.

@@ -19,6 +19,13 @@ from penrose_ray.crypto.unlock import Unlock
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at the design server's keys.")
 FileArgument = Annotated[Path, typer.Argument(help="The key file.")]
+<<<<<<< HEAD
+=======
+VariableOption = Annotated[
+    str, typer.Option("--passphrase-variable", help="Environment variable that holds the passphrase.")
+]
+BitsOption = Annotated[int, typer.Option("--bits", help="Size of the modulus n.")]
+>>>>>>> 819708c (Build a documentation site whose reference comes from the code)
 HsmOption = Annotated[
     str,
     typer.Option(
@@ -31,7 +38,7 @@ HsmOption = Annotated[
 
 @app.command("new")
 def new(
-    path: FileArgument, passphrase_variable: VariableOption = "", hsm: HsmOption = "", bits: int = 3072
+    path: FileArgument, passphrase_variable: VariableOption = "", hsm: HsmOption = "", bits: BitsOption = 3072
 ) -> None:
     """Make a Paillier key and a signing key and write them to a new file of mode 0600.
 
