@@ -19,13 +19,7 @@ from penrose_ray.crypto.unlock import Unlock
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at the design server's keys.")
 FileArgument = Annotated[Path, typer.Argument(help="The key file.")]
-<<<<<<< HEAD
-=======
-VariableOption = Annotated[
-    str, typer.Option("--passphrase-variable", help="Environment variable that holds the passphrase.")
-]
 BitsOption = Annotated[int, typer.Option("--bits", help="Size of the modulus n.")]
->>>>>>> 819708c (Build a documentation site whose reference comes from the code)
 HsmOption = Annotated[
     str,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.output import Format, FormatOption, HostOption, PortOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption, passphrase_in
 from penrose_ray.clock import SystemClock
 from penrose_ray.release.points import Points
@@ -72,8 +72,8 @@ def serve(
     points_per_epoch: Annotated[
         int, typer.Option("--points-per-epoch", min=1, help="Values that a client may have evaluated.")
     ] = POINTS_PER_EPOCH,
-    host: str = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: the kernel chooses.")] = 8471,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8471,
     passphrase_variable: VariableOption = "",
 ) -> None:
     """Answer clients over HTTP until interrupted; the key file goes on with each epoch.
