@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from penrose_ray.cli.control import request
-from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.output import Format, FormatOption, HostOption, PortOption, print_rows, say
 from penrose_ray.errors import ConfigError, LedgerError, TaskError
 from penrose_ray.release.published import Published
 from penrose_ray.settings import load_settings
@@ -65,7 +65,10 @@ def prove(
 
 @app.command("serve")
 def serve(
-    task: TaskArgument, directory: DirectoryArgument, host: str = "127.0.0.1", port: int = 8472
+    task: TaskArgument,
+    directory: DirectoryArgument,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8472,
 ) -> None:
     """Let clients read the ledger and ask for proofs over HTTP, until interrupted.
 
