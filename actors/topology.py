@@ -21,6 +21,8 @@ from penrose_ray.actors.approvals import ask_gatekeeper
 from penrose_ray.actors.attested import quote_of
 from penrose_ray.actors.directory import ShardGoneError
 from penrose_ray.actors.encryptor import PoolEncryptor
+from penrose_ray.actors.experiment_actor import RunningActor
+from penrose_ray.actors.experiments import Experiment, Experiments
 from penrose_ray.actors.fleet_clients import FleetClients
 from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.live_page import Look, ShardState
@@ -95,6 +97,11 @@ def requested_cpus(settings: Settings) -> int:
     clients = sum(each.count for each in settings.clients)
     fleets = any(each.kind == "fleet" for each in settings.clients)
     return _SERVICE_ACTORS + most_shards(settings) + clients + fleets * (1 + settings.service.encryptors)
+
+
+def experiment_cpus(settings: Settings) -> int:
+    """Logical CPUs that experiments may have while shards do not need them."""
+    return sum(settings.service.experiment_queues.values())
 
 
 def most_shards(settings: Settings) -> int:
@@ -176,6 +183,7 @@ class Topology:
             self.pool, SystemClock(), least=settings.service.shards, most=most_shards(settings)
         )
         self._build_for_fleets(settings, home)
+        self._build_experiments(settings)
 
     def _build_for_fleets(self, settings: Settings, home: Path) -> None:
         """What virtual clients need beside the service: a shard for their sealed sample, encryptors."""
@@ -203,6 +211,23 @@ class Topology:
         )
         self._fleets.append(handle)
         return handle
+
+    def _build_experiments(self, settings: Settings) -> None:
+        self.experiments = Experiments(self._cores_left, RunningActor, SystemClock())
+        for name, cores in settings.service.experiment_queues.items():
+            self.experiments.add_queue(name, cores)
+        for each in settings.experiments:
+            self.experiments.submit(
+                Experiment(each.name, each.queue, each.place, each.cores, dict(each.arguments))
+            )
+
+    def _cores_left(self) -> int:
+        """Logical CPUs that the service's actors, its clients and the shards to come leave."""
+        settings = self._settings
+        shards = len(self.pool.working) + self.pool.pending()
+        service = requested_cpus(settings) - most_shards(settings) + shards
+        total = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        return min(total - service, experiment_cpus(settings))
 
     def _client(self, settings: ClientSettings, copy: int) -> Handle:
         if settings.kind == "fleet":
@@ -251,9 +276,12 @@ class Topology:
             self._watch()
             self.thinner.tick()
             self.pool.tick()
-            return self.scaler.tick()
+            decision = self.scaler.tick()
+            self.experiments.tick()
         except (ShardGoneError, ray.exceptions.RayActorError) as error:
             return Decision(0, f"not now: {error}")
+        else:
+            return decision
 
     def _watch(self) -> None:
         """Let the gateway serve what this process has counted; every minute look for batches that wait."""
@@ -287,6 +315,7 @@ class Topology:
                 }
                 for name, count in zip(names, counts, strict=True)
             ],
+            "experiments": self.experiments.state(),
             "clients": [self._client_state(each) for each in self._clients],
             "decisions": [
                 {"at_s": each.at_s, "delta": each.decision.delta, "reason": each.decision.reason}
@@ -386,6 +415,8 @@ class Topology:
         with contextlib.suppress(Exception):  # whatever is broken, the processes must go
             ask(self.gateway.stop.remote(), 1)
         with contextlib.suppress(Exception):
+            self.experiments.stop()
+        with contextlib.suppress(Exception):
             self.pool.close(1)
         with contextlib.suppress(Exception):
             if self._sample:
@@ -437,7 +468,7 @@ def _init_ray(settings: Settings) -> None:
         adopt_orphans()
         ray.init(
             address="local",  # whatever other cluster this machine knows of
-            num_cpus=wanted,
+            num_cpus=wanted + experiment_cpus(settings),
             num_gpus=0,
             resources={SHARD_RESOURCE: most_shards(settings)},
             object_store_memory=_OBJECT_STORE_BYTES,

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from penrose_ray.errors import ConfigError
 
@@ -60,6 +60,8 @@ class ServiceSettings(Section):
     """TCTI of this machine's TPM, such as `device:/dev/tpmrm0`, whose quote clients check; empty for none."""
     most_reports_per_request: int = Field(default=1000, ge=1)
     """A request with more is refused."""
+    experiment_queues: dict[str, PositiveInt] = {}
+    """Queues of batch experiments with the cores of each; shards take cores from them when they must."""
     most_waiting: int = Field(default=50_000, ge=1)
     """Reports that may wait at the gateway for the shards; more are asked to come back later."""
     heavy_load_s: float = Field(default=5.0, gt=0)
@@ -214,6 +216,21 @@ class TransportSettings(Section):
     """`[transport.tls]`: a second port."""
 
 
+class ExperimentSettings(Section):
+    """A batch experiment that runs beside the service, with cores that its shards do not need."""
+
+    name: str
+    """What `penrose status` calls it."""
+    queue: str
+    """One of `service.experiment_queues`."""
+    place: str = Field(pattern=r"^[\w.]+:\w+$")
+    """`module:function`; a generator yields its progress, 0 to 1."""
+    cores: int = Field(default=1, ge=1)
+    """Logical CPUs that it takes."""
+    arguments: dict[str, Any] = {}
+    """Of the function, by name."""
+
+
 class RunSettings(Section):
     """How long a run lasts and where its results go."""
 
@@ -231,6 +248,9 @@ class Settings(Section):
     service: ServiceSettings
     design_server: DesignServerSettings
     clients: tuple[ClientSettings, ...] = ()
+    """Clients that run beside the service."""
+    experiments: tuple[ExperimentSettings, ...] = ()
+    """Batch experiments that run beside the service."""
     """`[[clients]]`: clients that run with the service, as in a demonstration."""
     policy_file: Path
     """The owner's policy that the clients of this topology obey."""
