@@ -30,8 +30,8 @@ class Worker:
         """Run to the end."""
         result = self._function(**self._arguments)
         if inspect.isgenerator(result):
-            for self._progress in result:
-                pass
+            for done in result:
+                self._progress = float(done)
         self._progress = 1.0
 
     def progress(self) -> float:
@@ -43,7 +43,7 @@ class RunningActor:
     """A worker's actor. It is never restarted: what is lost with its node fails."""
 
     def __init__(self, experiment: Experiment) -> None:
-        kind = ray.remote(num_cpus=experiment.cores)(shell(Worker))
+        kind: Handle = ray.remote(num_cpus=experiment.cores)(shell(Worker))
         self._handle: Handle = kind.options(max_concurrency=2).remote(
             experiment.place, dict(experiment.arguments)
         )
