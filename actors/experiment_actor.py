@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import inspect
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import ray
@@ -29,9 +29,9 @@ class Worker:
     def run(self) -> None:
         """Run to the end."""
         result = self._function(**self._arguments)
-        if inspect.isgenerator(result):
-            for done in result:
-                self._progress = float(done)
+        if isinstance(result, Iterator):
+            for self._progress in result:
+                pass
         self._progress = 1.0
 
     def progress(self) -> float:

@@ -483,7 +483,10 @@ def _init_ray(settings: Settings) -> None:
     have = ray.cluster_resources()  # type: ignore[no-untyped-call]
     short = {
         name: (need, have.get(name, 0))
-        for name, need in (("CPU", wanted), (SHARD_RESOURCE, settings.service.shards))
+        for name, need in (
+            ("CPU", wanted - most_shards(settings) + settings.service.shards),  # more come with their nodes
+            (SHARD_RESOURCE, settings.service.shards),
+        )
         if have.get(name, 0) < need
     }
     if short:
