@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -178,9 +179,9 @@ def test_what_is_wrong_is_said_before_anything_is_captured(
     assert Taker.taken == []
 
 
-def test_off_stops_the_client_and_leaves_nothing(
-    call: Call, home: Path, gateway: str, design_keys: DesignKeys
-) -> None:
+@pytest.fixture
+def live(home: Path, gateway: str, design_keys: DesignKeys) -> list[str]:
+    """Options of a client that watches OpenCL programs."""
     pytest.importorskip("pyopencl", reason="the client of OpenCL programs needs pyopencl")
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         pytest.skip("the preloaded library needs a C compiler")
@@ -190,26 +191,80 @@ def test_off_stops_the_client_and_leaves_nothing(
     del options[place : place + 2]
     counters = opencl_counters(vendor_of(pick_device()))
     (home / "kineto.task").write_bytes(fleet.signed_task(design_keys, counters).encode())
-    with subprocess.Popen(
-        [sys.executable, "-m", "penrose_ray.cli.app", *options], stderr=subprocess.PIPE, text=True
-    ) as daemon:
-        assert daemon.stderr is not None
-        assert "watching opencl" in daemon.stderr.readline()
-        assert call(*options)[0] == 10, "a second client on the same state"
-        code, out, err = call("client", "env", "--state", home / "state")
-        assert code == 0, err
-        variables = dict(line.split("=", 1) for line in out.splitlines())
-        environment = {**os.environ, **{name: shlex.split(value)[0] for name, value in variables.items()}}
-        subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True)
-        while not Taker.taken and daemon.poll() is None:
-            threading.Event().wait(0.05)
+    return options
+
+
+@contextlib.contextmanager
+def running(options: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A daemon that watches by now; killed when it is still there at the end."""
+    command = [sys.executable, "-m", "penrose_ray.cli.app", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
+        try:
+            assert daemon.stderr is not None
+            assert "watching opencl" in daemon.stderr.readline()
+            yield daemon
+        finally:
+            if daemon.poll() is None:
+                daemon.kill()
+
+
+def captured(call: Call, home: Path) -> dict[str, str]:
+    """The environment of a program that is to be captured."""
+    code, out, err = call("client", "env", "--state", home / "state")
+    assert code == 0, err
+    variables = dict(line.split("=", 1) for line in out.splitlines())
+    return {**os.environ, **{name: shlex.split(value)[0] for name, value in variables.items()}}
+
+
+def wait_for_reports(daemon: subprocess.Popen[str], more_than: int = 0) -> None:
+    while len(Taker.taken) <= more_than and daemon.poll() is None:
+        threading.Event().wait(0.05)
+
+
+def test_off_stops_the_client_and_leaves_nothing(call: Call, home: Path, live: list[str]) -> None:
+    with running(live) as daemon:
+        assert call(*live)[0] == 10, "a second client on the same state"
+        subprocess.run([sys.executable, "-c", PROGRAM], env=captured(call, home), check=True)
+        wait_for_reports(daemon)
         code, _, err = call("client", "off", "--state", home / "state")
         assert (code, daemon.wait(timeout=30)) == (0, 0), err
+        assert daemon.stderr is not None
         counts = json.loads(daemon.stderr.read().splitlines()[-1])
     assert not (home / "state").exists()
     assert counts["launches"] > 1000
     assert counts["reports"] > 0
     assert call("client", "off", "--state", home / "state")[0] == 0, "twice is once"
+
+
+def test_client_that_was_killed_is_restarted_while_programs_run(
+    call: Call, home: Path, live: list[str]
+) -> None:
+    """Two programs run on through the client's death, its next life, and its end."""
+    endless = PROGRAM.replace("lambda: False, max_steps=400", "lambda: bool(__import__('time').sleep(0.01))")
+    with contextlib.ExitStack() as programs:
+        with running(live) as daemon:
+            environment = captured(call, home)
+            started = [
+                programs.enter_context(subprocess.Popen([sys.executable, "-c", endless], env=environment))
+                for _ in range(2)
+            ]
+            for each in started:
+                programs.callback(each.kill)
+            wait_for_reports(daemon)
+            daemon.kill()
+            daemon.wait()
+        before = len(Taker.taken)
+        with running(live) as daemon:
+            wait_for_reports(daemon, more_than=before)
+            code, _, err = call("client", "off", "--state", home / "state")
+            assert (code, daemon.wait(timeout=30)) == (0, 0), err
+            assert daemon.stderr is not None
+            counts = json.loads(daemon.stderr.read().splitlines()[-1])
+        assert before > 0
+        assert counts["launches"] > 1000
+        assert len(Taker.taken) > before
+        assert not (home / "state").exists()
+        assert [each.poll() for each in started] == [None, None]
 
 
 def test_sigterm_ends_a_client_whole(home: Path, gateway: str) -> None:
