@@ -1,4 +1,4 @@
-"""The ledger over HTTP: anyone may read it, and ask for the proof that a report was released."""
+"""The ledger over HTTP: anyone may read it, and ask for a report's proof of release, or for its class."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from aiohttp import web
 from penrose_ray.errors import LedgerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penrose_ray.release.published import Published
 
 _ID_BYTES = 32
 
 
-def application(published: Published) -> web.Application:
-    """Routes: GET /ledger, GET /proofs/{report id}; ask over the route that the report took."""
+def application(published: Published, *, classes: bool = False) -> web.Application:
+    """Routes: GET /ledger, GET /proofs/{report id}; ask over the route that the report took.
+
+    With `classes` also GET /classes/{report id}: the class of a released report, for `penrose label`.
+    """
     app = web.Application()
 
     async def ledger(_request: web.Request) -> web.Response:
@@ -25,7 +30,7 @@ def application(published: Published) -> web.Application:
         raw = path.read_bytes() if path.exists() else b""
         return web.Response(body=raw, content_type="application/x-ndjson")
 
-    async def proof(request: web.Request) -> web.Response:
+    async def answered(request: web.Request, find: Callable[[bytes], object]) -> web.Response:
         try:
             wanted = bytes.fromhex(request.match_info["report"])
         except ValueError:
@@ -33,13 +38,21 @@ def application(published: Published) -> web.Application:
         if len(wanted) != _ID_BYTES:
             return _problem(400, "invalid-message", "A report id is 64 hexadecimal digits.")
         try:
-            found = await asyncio.to_thread(published.prove, wanted)
+            found = await asyncio.to_thread(find, wanted)
         except LedgerError as error:
             return _problem(404, error.code, error.message)
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
+    async def proof(request: web.Request) -> web.Response:
+        return await answered(request, published.prove)
+
+    async def class_of(request: web.Request) -> web.Response:
+        return await answered(request, published.class_of)
+
     app.router.add_get("/ledger", ledger)
     app.router.add_get("/proofs/{report}", proof)
+    if classes:
+        app.router.add_get("/classes/{report}", class_of)
     return app
 
 

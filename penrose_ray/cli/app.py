@@ -42,6 +42,7 @@ COMMANDS = {
     "client": "client.app",
     "config": "config.app",
     "keys": "keys.app",
+    "label": "label.app",
     "task": "task.app",
     "version": "app.version",
 }

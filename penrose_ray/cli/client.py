@@ -75,7 +75,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.transport.direct import DirectUploader  # noqa: PLC0415
     from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
 
-    task = _task(task_file, signer)
+    task = signed_task(task_file, signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     policy = _policy(policy_file)
     policy.check(task)
@@ -156,7 +156,8 @@ class _Duties:
             say(f"capture {'on' if duty.on else 'off'}: {duty.reason}")
 
 
-def _task(path: Path, signer: str) -> Task:
+def signed_task(path: Path, signer: str) -> Task:
+    """The task of a file, signed by `signer` (hexadecimal) where one is given."""
     try:
         pinned = bytes.fromhex(signer) if signer else None
     except ValueError as error:

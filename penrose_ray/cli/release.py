@@ -69,15 +69,20 @@ def serve(
     directory: DirectoryArgument,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8472,
+    *,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="Also tell senders the class of a released report.")
+    ] = False,
 ) -> None:
     """Let clients read the ledger and ask for proofs over HTTP, until interrupted.
 
-    Example: penrose release serve fleet.task out/releases
+    Example: penrose release serve fleet.task out/releases --classes
     """
     from penrose_ray.actors.proofs import application  # noqa: PLC0415 - the server's libraries
     from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
-    asyncio.run(run_until_interrupted(application(_published(task, directory)), host, port, say))
+    app = application(_published(task, directory), classes=classes)
+    asyncio.run(run_until_interrupted(app, host, port, say))
 
 
 @app.command("approve")

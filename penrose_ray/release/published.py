@@ -67,10 +67,25 @@ class Published:
                 members = self.members_path(BatchId(facts.batch)).read_bytes()
                 with contextlib.suppress(LedgerError):
                     return Prover(line, members).prove(ReportId(report_id))
-        raise LedgerError(
-            f"Report {report_id.hex()[:16]} is in no release.",
-            remedy="Its class had too few reports, it came late, or it was dropped under load.",
-        )
+        raise _in_no_release(report_id)
+
+    def class_of(self, report_id: bytes) -> ReleasedClass:
+        """The class of a released report: for whoever sent it, because nobody else knows its id.
+
+        Raises:
+            LedgerError: no release has it; a report that was withheld is not told from one that never came.
+        """
+        for facts in reversed(self.facts()):
+            batch = BatchId(facts.batch)
+            if facts.kind != "release" or not (made := self.releases.find(self._task.task_id, batch)):
+                continue
+            members = read_members(self.members_path(batch).read_bytes())
+            for entry, ids in zip(made.entries, members, strict=True):
+                if report_id in ids:
+                    return ReleasedClass(
+                        class_id=entry.class_id.hex(), gpu_model=entry.gpu_model, batch=facts.batch
+                    )
+        raise _in_no_release(report_id)
 
     def members_path(self, batch: BatchId) -> Path:
         """Ids of a batch's reports, entry by entry: for inclusion proofs and the gatekeeper."""
@@ -89,6 +104,22 @@ class Published:
         return PartialsRequest(
             handover=handover.encode(), members=members, ledger=tuple(self.lines())
         ).encode()
+
+
+def _in_no_release(report_id: bytes) -> LedgerError:
+    return LedgerError(
+        f"Report {report_id.hex()[:16]} is in no release.",
+        remedy="Its class had too few reports, it came late, or it was dropped under load.",
+    )
+
+
+class ReleasedClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The class that a released report is of."""
+
+    class_id: str
+    """Hexadecimal, as in frames."""
+    gpu_model: str
+    batch: int
 
 
 def read_members(raw: bytes) -> tuple[tuple[ReportId, ...], ...]:

@@ -34,12 +34,13 @@ def desk(tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys
     for batch in (7, 8):
         many = [parts.one("a", 5 + batch, batch=batch), parts.one("rare", 2, batch=batch)]
         desk.release(BatchId(batch), lambda many=many: make(task, many, lambda _: "GPU", parts.encryptor))
+        desk.withheld = many[1].ids[0]  # type: ignore[attr-defined]
     return desk
 
 
-def get(desk: Desk, *paths: str) -> list[tuple[int, bytes]]:
+def get(desk: Desk, *paths: str, classes: bool = False) -> list[tuple[int, bytes]]:
     async def asked() -> list[tuple[int, bytes]]:
-        async with TestClient(TestServer(application(desk))) as client:
+        async with TestClient(TestServer(application(desk, classes=classes))) as client:
             answers = [await client.get(path) for path in paths]
             return [(answer.status, await answer.read()) for answer in answers]
 
@@ -65,3 +66,22 @@ def test_reports_that_were_withheld_and_ids_that_are_none_are_named(desk: Desk) 
     )
     assert (missing, wrong, short) == (404, 400, 400)
     assert msgspec.json.decode(body)["title"] == "ledger"
+
+
+def test_the_class_of_a_released_report_is_told_to_its_sender_where_the_operator_allows_it(
+    desk: Desk,
+) -> None:
+    withheld: bytes = desk.withheld  # type: ignore[attr-defined]
+    (released,) = read_members(desk.members_path(BatchId(7)).read_bytes())
+    made = desk.releases.find(desk._task.task_id, BatchId(7))
+    assert made is not None
+    path = f"/classes/{released[3].hex()}"
+    (status, body), (kept, unlike), (stranger, alike), (wrong, _) = get(
+        desk, path, f"/classes/{withheld.hex()}", f"/classes/{'77' * 32}", "/classes/x", classes=True
+    )
+    assert status == 200
+    expected = {"class_id": made.entries[0].class_id.hex(), "gpu_model": "GPU", "batch": 7}
+    assert msgspec.json.decode(body) == expected
+    assert (kept, stranger, wrong) == (404, 404, 400)
+    assert unlike.replace(withheld.hex()[:16].encode(), b"") == alike.replace(b"77" * 8, b"")
+    assert get(desk, path)[0][0] == 404

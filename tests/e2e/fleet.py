@@ -17,6 +17,7 @@ from penrose_ray.task import SignedTask, Task, sign
 from penrose_ray.transport.outbox import Outbox
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -32,14 +33,19 @@ SNIPPET = 400
 POLICY = OwnerPolicy(allow_demo=True, least_sampling_interval=1, least_contributors=1)
 
 
-def write_trace(path: Path, seed: int, rounds: int) -> None:
-    """A Kineto trace whose process alternates between two programs, two snippets of each at a time."""
+GEMM = tuple(f"gemm_{n}" for n in range(12))
+STENCIL = tuple(f"stencil_{n}" for n in range(15))
+
+
+def write_trace(
+    path: Path, seed: int, rounds: int, programs: Sequence[Sequence[str]] = (GEMM, STENCIL)
+) -> None:
+    """A Kineto trace whose process alternates between programs, two snippets of each at a time."""
     rng = np.random.default_rng(seed)
-    programs = ([f"gemm_{n}" for n in range(12)], [f"stencil_{n}" for n in range(15)])
     events = []
     start_us = 0.0
     for step in range(rounds * 4):
-        names = programs[step // 2 % 2]
+        names = programs[step // 2 % len(programs)]
         for launch in range(SNIPPET):
             duration_us = float(np.round(rng.lognormal(2 + 2 * (step // 2 % 2), 1.0), 3))
             correlation = len(events) + 1

@@ -1,0 +1,230 @@
+"""`penrose label`: run a reference program as an enrolled client, then ask which classes it fell into."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from penrose_ray.analyse.labels import FILE, Label, add_labels, check_name, read_labels
+from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.errors import ConfigError, GateError, TransportError
+
+if TYPE_CHECKING:
+    from penrose_ray.actors.reference import Receipt
+    from penrose_ray.capture.recording import Recording
+    from penrose_ray.task import Task
+    from penrose_ray.wire import Report
+
+app = typer.Typer(no_args_is_help=True, help="Name classes by programs of your own.")
+_SEND_S = 60.0
+_TIMEOUT_S = 60.0
+_PAUSE_S = 0.05
+_OK, _NONE = 200, 404
+_COLUMNS = ("name", "class", "gpu_model", "share", "batch")
+OutOption = Annotated[Path, typer.Option("-o", "--out", help="The file of labels to add to.")]
+
+
+@app.command("run")
+def run(  # noqa: PLR0913 - each argument is an option of the command
+    name: Annotated[str, typer.Argument(help="What the program is called.")],
+    task_file: Annotated[Path, typer.Argument(metavar="TASK", help="The signed task.")],
+    gateway: Annotated[str, typer.Option("--gateway", help="http(s)://HOST:PORT or http://ADDRESS.onion.")],
+    receipt: Annotated[Path, typer.Option("--receipt", help="Where to keep what is asked with later.")],
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- CMD...", help="The program.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="A recording of it instead of the program.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="How to capture: opencl or cuda; else all that work here.")
+    ] = None,
+    *,
+    signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
+    enrolment_file: Annotated[
+        Path | None, typer.Option("--enrolment", help="TOML: issuer and key server that know this client.")
+    ] = None,
+    socks: Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")] = "",
+) -> None:
+    """Send the reports of a reference program, and keep a receipt to ask with when they are released.
+
+    Example: penrose label run "resnet50 train" fleet.task --gateway URL --receipt r.json -- python train.py
+    """
+    from penrose_ray.actors.identities import enrolled  # noqa: PLC0415 - numpy
+    from penrose_ray.actors.reference import reference_reports  # noqa: PLC0415 - as above
+    from penrose_ray.cli.client import signed_task  # noqa: PLC0415 - the client's libraries
+    from penrose_ray.clock import SystemClock  # noqa: PLC0415
+    from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
+
+    check_name(name)
+    task = signed_task(task_file, signer)
+    enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
+    known = enrolled(task, enrolment, SystemClock())
+    recording = _recorded(command or [], trace, source)
+    known.top_up()
+    reports, kept = reference_reports(recording, task, name, clock=SystemClock(), enrolled=known)
+    _write(receipt, kept)
+    with tempfile.TemporaryDirectory(prefix="penrose-") as home:
+        _send(task, gateway, Path(home), reports, socks=socks)
+    say(f"{len(reports)} reports sent for {len(kept.classes)} classes; {receipt} written, keep it private")
+
+
+@app.command("ask")
+def ask(
+    receipts: Annotated[list[Path], typer.Argument(metavar="RECEIPT...", help="From penrose label run.")],
+    desk: Annotated[str, typer.Option("--desk", help="http://HOST:PORT of penrose release serve --classes.")],
+    out: OutOption = Path(FILE),
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Ask which classes the reports of reference programs fell into, and keep the answers as labels.
+
+    Example: penrose label ask r.json --desk http://10.0.0.7:8472 -o releases/labels.json
+
+    Only classes that passed the gate are told. Exit code 60 when there is none.
+    """
+    labels, rows = [], []
+    for path in receipts:
+        found = _read(path)
+        for each in found.classes:
+            answer = _first_answer(desk, each.reports)
+            rows.append(
+                {
+                    "name": found.name,
+                    "class": answer["class_id"] if answer else "not past the gate",
+                    "gpu_model": each.gpu_model,
+                    "share": each.share,
+                    "batch": answer["batch"] if answer else "",
+                }
+            )
+            if answer:
+                model = answer["gpu_model"]
+                labels.append(
+                    Label(
+                        task_id=found.task_id,
+                        class_id=answer["class_id"],
+                        gpu_model=model,
+                        name=found.name,
+                        share=each.share,
+                    )
+                )
+    if labels:
+        add_labels(out, labels)
+        say(f"{len(labels)} labels written to {out}")
+    print_rows(rows, _COLUMNS, form, "classes of the reference programs")
+    if not labels:
+        raise GateError(
+            "None of these reports is in a release.",
+            remedy="Ask again after the batch is released; a class under the gate is never told.",
+        )
+
+
+@app.command("show")
+def show(
+    labels: Annotated[Path, typer.Argument(help="A file of labels.")] = Path(FILE),
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Print the labels of a file.
+
+    Example: penrose label show releases/labels.json
+    """
+    if not labels.exists():
+        raise ConfigError(f"There is no file {labels}.", remedy="penrose label ask writes one.")
+    rows = [msgspec.structs.asdict(each) for each in read_labels(labels).labels]
+    print_rows(rows, ("name", "class_id", "gpu_model", "share", "task_id"), form, str(labels))
+
+
+def _recorded(command: list[str], trace: Path | None, source: str | None) -> Recording:
+    if bool(command) == bool(trace):
+        raise ConfigError("Give a program behind --, or --trace FILE.", remedy="One of the two.")
+    if trace:
+        from penrose_ray.capture.formats import read_recording  # noqa: PLC0415 - numpy
+
+        return read_recording(trace)
+    from penrose_ray.capture.survey import launchpad  # noqa: PLC0415 - the sources
+    from penrose_ray.capture.tools.live import watch  # noqa: PLC0415 - as above
+
+    with tempfile.TemporaryDirectory(prefix="penrose-") as home:
+        rings = Path(home) / "rings"
+        recording, status = watch(launchpad(rings, source), command, rings)
+    if status:
+        raise ConfigError(f"{command[0]} ended with {status}.", remedy="Name a program that ends well.")
+    return recording
+
+
+def _send(task: Task, gateway: str, home: Path, reports: list[Report], *, socks: str) -> None:
+    """Send them one by one; raises what stands in the way."""
+    from penrose_ray.clock import SystemClock  # noqa: PLC0415
+    from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
+    from penrose_ray.transport.route import route_to  # noqa: PLC0415
+    from penrose_ray.wire import encode  # noqa: PLC0415
+
+    route = route_to(gateway, task.task_id, home, socks=socks)
+    try:
+        outbox = Outbox(route.uploader, SystemClock())
+        for each in reports:
+            outbox.put(encode(each, task.service_key))
+        deadline = time.monotonic() + _SEND_S
+        while not outbox.flush():
+            if time.monotonic() > deadline:
+                raise outbox.last_error or TransportError("The gateway is slow.", remedy="Try again.")
+            time.sleep(_PAUSE_S)
+        if outbox.counts.refused and outbox.last_error:
+            raise outbox.last_error
+    finally:
+        route.close()
+
+
+def _first_answer(desk: str, reports: tuple[str, ...]) -> dict[str, Any] | None:
+    answers = (_answer(desk, each) for each in reports)
+    return next((each for each in answers if each), None)
+
+
+def _answer(desk: str, report: str) -> dict[str, Any] | None:
+    """What the desk says of a report; None when it is in no release."""
+    parts = urlsplit(desk)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ConfigError(f"{desk!r} is no release desk's address.", remedy="Write http://HOST:PORT.")
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", f"/classes/{report}")
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise TransportError(f"The release desk is not there: {error}.", remedy="Ask again later.") from error
+    finally:
+        connection.close()
+    if response.status == _NONE and response.headers.get_content_type() == "application/problem+json":
+        return None
+    if response.status != _OK:
+        raise TransportError(
+            f"The release desk answered {response.status}.",
+            remedy="Its operator starts it with penrose release serve --classes.",
+        )
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise TransportError(f"The answer is none: {error}.", remedy="Ask the desk's operator.") from error
+
+
+def _write(path: Path, receipt: Receipt) -> None:
+    """For its owner only: whoever has the ids can ask as well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(receipt)) + b"\n")
+
+
+def _read(path: Path) -> Receipt:
+    from penrose_ray.actors.reference import Receipt  # noqa: PLC0415 - numpy
+
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Receipt)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(
+            f"{path} is no receipt: {error}.", remedy="Give the file that penrose label run wrote."
+        ) from error
