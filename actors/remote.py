@@ -17,6 +17,7 @@ from penrose_ray.actors.directory import DirectoryService, ShardGoneError
 from penrose_ray.actors.gateway import Gateway
 from penrose_ray.actors.intake import BacklogError, Intake, UnavailableError
 from penrose_ray.actors.metrics import RaySink
+from penrose_ray.actors.otel import export
 from penrose_ray.actors.throttle import Throttle
 from penrose_ray.aggregate.routing import Table
 from penrose_ray.crypto.envelope import ServiceKey
@@ -69,6 +70,7 @@ def shell(kind: type) -> type:
             os.umask(0o077)  # journals and releases are their owner's
             forward(RaySink(_own_name(kind)))
             try:
+                export(_own_name(kind))
                 super().__init__(*arguments)
             except (PenroseError, OSError) as error:
                 if ray.get_runtime_context().was_current_actor_reconstructed:

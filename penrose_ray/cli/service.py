@@ -48,10 +48,12 @@ def up(
     precheck(settings, draft)
     tor = settings.transport.tor
     onion = OnionService.from_settings(tor) if tor else None
+    from penrose_ray.actors.otel import export  # noqa: PLC0415 - an option
     from penrose_ray.actors.topology import build  # noqa: PLC0415 - Ray takes 0.3 s to import
 
     running = _Running()
     with contextlib.ExitStack() as stack:
+        stack.callback(export("driver"))
         stack.enter_context(ControlServer(settings.service.state_dir, running.commands()))
         say("starting the service")
         topology = stack.enter_context(build(settings, draft))
