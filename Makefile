@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONFIG ?= configs/laptop.toml
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix --constraint ,$(CONSTRAINTS))
 APT := apt-get install -y python3-venv python3-dev make gcc libc6-dev
 
-.PHONY: help install run test test-slow lint bench docs schema clean
+.PHONY: help install run test test-slow lint bench docs schema constraints sbom clean
 .DELETE_ON_ERROR:
 
 help:
@@ -16,7 +16,8 @@ help:
 	@echo "make test       the fast tests      make test-slow  the rest"
 	@echo "make bench      every benchmark, JSON lines in out/bench/"
 	@echo "make docs       the documentation site, out/site/docs/index.html"
-	@echo "make schema     configs/schema/, after a change of settings"
+	@echo "make sbom       what .venv holds, CycloneDX, out/sbom.json"
+	@echo "make constraints, make schema   constraints.txt and configs/schema/, after a change"
 
 $(VENV)/bin/python:
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON). Install it: $(APT)"; exit 1; }
@@ -45,6 +46,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/api.py
 	$(BIN)/lint-imports
 
 test: $(VENV)/.dev
@@ -63,6 +65,16 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs -b html -d out/doctrees . out/site
 	@echo "out/site/docs/index.html"
+
+constraints: $(VENV)/.dev
+	{ echo "# Versions that the tests ran with: make install CONSTRAINTS=constraints.txt; made by make constraints"; \
+	  $(BIN)/python -m pip freeze --disable-pip-version-check --exclude-editable; } >constraints.txt
+
+sbom: $(VENV)/.dev
+	@mkdir -p out
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file out/sbom.json \
+	  $(BIN)/python
+	@echo "out/sbom.json"
 
 schema: $(VENV)/.dev
 	for kind in service simulation policy; do \

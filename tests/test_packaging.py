@@ -1,13 +1,18 @@
-"""What a wheel must hold beside modules."""
+"""What a wheel must hold beside modules; versions, pins and types."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import penrose_ray as pr
 
 ROOT = Path(__file__).parents[1]
 CODE = {".py", ".pyi"}
@@ -33,3 +38,49 @@ def test_every_data_file_of_the_packages_is_declared() -> None:
         if name.split("/")[0] not in ("penrose_ray", "crypto", "actors", "sim") or path.is_symlink():
             continue
         assert path.suffix in CODE or path.resolve() in kept, f"{name} is not in package-data"
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ELSEWHERE = {"gpu", "cupti", "torch", "bench", "tpm"}
+"""Extras for other machines than the one that makes constraints.txt."""
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if "==" in line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+@pytest.mark.parametrize(
+    "extra", ["", *(each for each in PROJECT["optional-dependencies"] if each not in ELSEWHERE)]
+)
+def test_constraints_pin_what_is_asked_for_inside_its_range(extra: str) -> None:
+    asked = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
+    for requirement in map(Requirement, asked):
+        if requirement.name == "penrose-ray":
+            continue
+        version = pins().get(canonicalize_name(requirement.name), "")
+        assert version, f"make constraints: {requirement.name} is not in constraints.txt"
+        assert requirement.specifier.contains(version), f"make constraints: {requirement} is not {version}"
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert PROJECT["dynamic"] == ["version"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", pr.__version__)
+    citation = ROOT / "CITATION.cff"
+    assert not citation.exists() or pr.__version__ in citation.read_text()
+
+
+def test_the_public_names_are_type_checked_and_the_package_says_it_has_types() -> None:
+    used = set(re.findall(r"\bpr\.(\w+)", (ROOT / "tests" / "typing" / "api.py").read_text()))
+    assert used == set(pr.__all__)
+    assert (ROOT / "penrose_ray" / "py.typed").exists()
+    assert "tests/typing/api.py" in (ROOT / "Makefile").read_text()
+
+
+def test_every_lint_rule_that_is_off_says_why() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert 'select = ["ALL"]' in text
+    ignored = text[text.index("\nignore = [") : text.index("]\n", text.index("\nignore = ["))]
+    for line in ignored.splitlines()[2:]:
+        assert re.search(r'^  "[A-Z0-9]+",? +# \w', line), line

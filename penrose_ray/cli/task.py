@@ -72,7 +72,7 @@ def new(path: Annotated[Path, typer.Argument(help="The draft to write.")]) -> No
 
 @app.command("sign")
 def sign_draft(
-    draft: Annotated[Path, typer.Argument(help="A TOML file with a [task] table.")],
+    draft: Annotated[Path, typer.Argument(help="A TOML file with the table `task`.")],
     keys: Annotated[Path, typer.Option("--keys", help="The design server's key file.")],
     out: Annotated[Path, typer.Option("--out", help="The signed task to write.")],
     issuer: Annotated[
