@@ -57,7 +57,7 @@ def purse_of(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Purse | 
     """The tokens of a task that has them; None without an issuer."""
     if not task.tokens_per_day or not enrolment.issuer_url:
         return None
-    return Purse(task, enrolment.issuer_url, credential(enrolment), clock)
+    return Purse(task, enrolment.issuer_url, credential(enrolment), clock, enrolment.tokens_file)
 
 
 def credential(enrolment: EnrolmentSettings) -> bytes:

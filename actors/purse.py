@@ -9,10 +9,12 @@ import msgspec
 
 from penrose_ray.actors.parties import Party
 from penrose_ray.errors import QuotaError, TokenError, TransportError
-from penrose_ray.release.tokens import DAY_S, Asker, Token
+from penrose_ray.release.token_store import TokenStore
+from penrose_ray.release.tokens import DAY_S, Asker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
@@ -22,13 +24,28 @@ _PAUSE_S = 60.0
 
 
 class Purse:
-    """A client's tokens of today. They are in memory only: after a restart the day's quota may be gone."""
+    """A client's tokens of today.
 
-    def __init__(self, task: Task, issuer_url: str, credential: bytes, clock: Clock) -> None:
+    Args:
+        task: whose tokens.
+        issuer_url: http://HOST:PORT.
+        credential: what the issuer gave this client.
+        clock: wall time.
+        path: where tokens are kept over a restart; without it they end with the process.
+
+    Raises:
+        ConfigError: `issuer_url` is no address.
+        TokenError: `path` cannot be used.
+    """
+
+    def __init__(
+        self, task: Task, issuer_url: str, credential: bytes, clock: Clock, path: Path | None = None
+    ) -> None:
         self._task = task
         self._issuer = Party("issuer", issuer_url, credential)
         self._clock = clock
-        self._tokens: dict[int, list[Token]] = {}
+        self._store = TokenStore(path, task.task_id)
+        self._refused_day: int | None = None
         self._not_before_s = 0.0
 
     def fill(self) -> None:
@@ -39,18 +56,21 @@ class Purse:
             QuotaError, TokenError: it refuses, or answers wrongly.
         """
         day = int(self._clock.now_s() // DAY_S)
-        if day in self._tokens or self._clock.now_s() < self._not_before_s:
+        if day == self._refused_day or self._clock.now_s() < self._not_before_s or self._store.filled(day):
             return
         self._not_before_s = self._clock.now_s() + _PAUSE_S
         asker = Asker(self._task.task_id, self._task.issuer_keys, day)
-        requests = [asker.request() for _ in range(self._task.tokens_per_day)]
+        requests = self._store.asked(day)
+        if not requests:
+            requests = [asker.request() for _ in range(self._task.tokens_per_day)]
+            self._store.ask(requests)
         try:
             answers = self._ask([each.blinded.request for each in requests])
         except QuotaError:
-            self._tokens[day] = []
+            self._refused_day = day
             raise
         made = [asker.finish(request, answer) for request, answer in zip(requests, answers, strict=True)]
-        self._tokens = {key: value for key, value in self._tokens.items() if key >= day - 1} | {day: made}
+        self._store.fill(day, made)
 
     def top_up(self) -> None:
         """`fill`, and go without where the issuer is away or the day's tokens were spent before a restart."""
@@ -59,11 +79,15 @@ class Purse:
 
     def left(self, day: int) -> int:
         """Tokens of a day."""
-        return len(self._tokens.get(day, ()))
+        return self._store.left(day)
 
     def take(self, day: int) -> bytes:
-        """One token of a day; IndexError when there is none."""
-        return self._tokens[day].pop().encode()
+        """One token of a day, never to be taken again; IndexError when there is none."""
+        return self._store.take(day)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._store.close()
 
     def _ask(self, requests: Sequence[bytes]) -> list[bytes]:
         body = self._issuer.ask("POST", "/tokens", msgspec.msgpack.encode(requests))

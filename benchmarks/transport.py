@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
-from benchmarks.harness import arguments, finish, significant
+from benchmarks.harness import Contender, arguments, finish, significant, take_turns
+from penrose_ray.crypto.envelope import ServiceKey, seal
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.errors import TransportError
@@ -40,6 +42,16 @@ PARALLEL = 16
 PARALLEL_UPLOADS = 160
 TRIES = 5
 TIMEOUT_S = 20.0
+TAG_BYTES, TAG_RUNS = 2048, 200
+"""About what is left for tags in a record, and how often they are sealed a turn."""
+TOR_KEYS = (
+    "tor_median_ms",
+    "tor_p90_ms",
+    "uploads_per_s_per_tor",
+    "cpu_ms_per_upload",
+    "cpu_ms_per_upload_both_ends_python",
+    "repeated_uploads",
+)
 
 
 class Scale:
@@ -156,21 +168,76 @@ def measure(home: Path) -> dict[str, object]:
         network.stop()
 
 
+def without_tor(home: Path) -> dict[str, object]:
+    """The keys that need no tor; the others are null."""
+    design_keys = keys()
+    collection = Collection(home, make_task(design_keys), design_keys)
+    direct = HttpUploader(f"http://127.0.0.1:{collection.port}", collection.task.task_id)
+    try:
+        seconds = in_turn({"direct": direct.send}, collection)["direct"]
+        size_bytes = weighed(collection, f"127.0.0.1:{collection.port}")
+    finally:
+        collection.close()
+    nothing = dict.fromkeys(TOR_KEYS)
+    return {**direct_figures(seconds), **nothing, "parallel": PARALLEL, "bytes_per_report": size_bytes}
+
+
+def direct_figures(seconds: list[float]) -> dict[str, object]:
+    """Uploads without Tor."""
+    return {
+        "direct_median_ms": significant(statistics.median(seconds) * 1e3),
+        "direct_p90_ms": significant(p90(seconds) * 1e3),
+    }
+
+
+def weighed(collection: Collection, address: str) -> int:
+    """Bytes of a request with one report."""
+    scale = Scale()
+    HttpUploader(f"http://{address}", collection.task.task_id, dial=scale).send(collection.seal(0))
+    return scale.size_bytes
+
+
+def tags(rounds: int) -> dict[str, object]:
+    """Sealing a report's tags and opening them, against pyhpke on the same texts."""
+    key, text, info = ServiceKey(bytes(range(32))), bytes(TAG_BYTES), bytes(46)
+    suite = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.AES128_GCM)
+    public = suite.kem.deserialize_public_key(key.public)
+    private = suite.kem.deserialize_private_key(bytes(range(32)))
+    sealed = seal(text, key.public, info)
+
+    def times(work: Callable[[], object]) -> Callable[[], None]:
+        return lambda: [work() for _ in range(TAG_RUNS)] and None
+
+    def other_seal() -> None:
+        suite.create_sender_context(public, info=info)[1].seal(text)
+
+    def other_open() -> None:
+        suite.create_recipient_context(sealed[:32], private, info=info).open(sealed[32:])
+
+    work = {
+        "seal_tags_us": lambda: seal(text, key.public, info),
+        "seal_tags_pyhpke_us": other_seal,
+        "open_tags_us": lambda: key.open(sealed, info),
+        "open_tags_pyhpke_us": other_open,
+    }
+    contenders = [Contender(name, times(run), TAG_RUNS) for name, run in work.items()]
+    timings = take_turns(contenders, rounds=rounds)
+    return {name: significant(each.median_s * 1e6) for name, each in timings.items()}
+
+
 def figures(collection: Collection, service: OnionService, tor: OwnTor) -> dict[str, object]:
     """All keys of the JSON object."""
     task_id = collection.task.task_id
     direct = HttpUploader(f"http://127.0.0.1:{collection.port}", task_id)
     onion = onion_uploader(service.addresses[0], task_id, tor, timeout_s=TIMEOUT_S)
-    scale = Scale()
-    HttpUploader(f"http://{service.addresses[0]}", task_id, dial=scale).send(collection.seal(0))
+    size_bytes = weighed(collection, service.addresses[0])
     seconds = in_turn({"direct": direct.send, "tor": onion.send}, collection)
     before, own_before = cpu_s(tor.process.pid), time.process_time()
     rate, repeated = in_parallel(onion.send, collection)
     used = cpu_s(tor.process.pid) - before
     own = time.process_time() - own_before
     return {
-        "direct_median_ms": significant(statistics.median(seconds["direct"]) * 1e3),
-        "direct_p90_ms": significant(p90(seconds["direct"]) * 1e3),
+        **direct_figures(seconds["direct"]),
         "tor_median_ms": significant(statistics.median(seconds["tor"]) * 1e3),
         "tor_p90_ms": significant(p90(seconds["tor"]) * 1e3),
         "uploads_per_s_per_tor": significant(rate),
@@ -178,17 +245,18 @@ def figures(collection: Collection, service: OnionService, tor: OwnTor) -> dict[
         "cpu_ms_per_upload_both_ends_python": significant(own / PARALLEL_UPLOADS * 1e3),
         "repeated_uploads": repeated,
         "parallel": PARALLEL,
-        "bytes_per_report": scale.size_bytes,
+        "bytes_per_report": size_bytes,
     }
 
 
 def main() -> None:
     """The last line is the JSON object."""
     options = arguments("Uploads, directly and over a private Tor network.")
-    if reason := missing():
-        sys.exit(f"There is no private Tor network without tor: {reason}.")
+    reason = missing()
     with tempfile.TemporaryDirectory(prefix="penrose-tor-") as home:
-        result = measure(Path(home))
+        result = {**(without_tor if reason else measure)(Path(home)), **tags(options.rounds)}
+    if reason:
+        result["reason"] = f"There is no private Tor network without tor: {reason}."
     if not options.json:
         for name, value in result.items():
             print(f"{name:<40} {value}")

@@ -137,6 +137,8 @@ class EnrolmentSettings(Section):
     """The token issuer, in a task that has tokens or hashes names under a key."""
     credential_variable: VariableName = ""
     """Name of the environment variable that holds the credential that the issuer gave this client."""
+    tokens_file: Path | None = None
+    """Where tokens outlive a restart; `penrose client` has one in its state, empty keeps them in memory."""
     name_key_file: Path | None = None
     """The name key, in a task in identity mode `keyed`; without it the issuer is asked."""
     key_server_url: str = ""

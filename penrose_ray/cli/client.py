@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from penrose_ray.policy import OwnerPolicy
     from penrose_ray.seal import Contribution
     from penrose_ray.transport.outbox import Outbox
+    from penrose_ray.transport.route import Way
+    from penrose_ray.transport.uploader import Uploader
     from penrose_ray.wire import Report
 
 app = typer.Typer(no_args_is_help=True, help="Run the client of this host, or switch it off.")
@@ -49,7 +51,9 @@ SourceOption = Annotated[SourceName, typer.Option("--source", help="What the cli
 @app.command("run")
 def run(  # noqa: PLR0913 - each argument is an option of the command
     task_file: Annotated[Path, typer.Argument(metavar="TASK", help="The signed task.")],
-    gateway: Annotated[str, typer.Option("--gateway", help="http(s)://HOST:PORT or http://ADDRESS.onion.")],
+    gateway: Annotated[
+        list[str], typer.Option("--gateway", help="http(s)://HOST:PORT or http://ADDRESS.onion; repeatable.")
+    ],
     policy_file: Annotated[Path, typer.Option("--policy", help="The owner's policy.toml.")],
     signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
     source: SourceOption = SourceName.OPENCL,
@@ -77,6 +81,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 
     task = signed_task(task_file, signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
+    if enrolment.tokens_file is None and not dry_run:
+        enrolment = enrolment.model_copy(update={"tokens_file": state / "tokens.sqlite"})
     policy = _policy(policy_file)
     policy.check(task)
     directory = StateDirectory(state)
@@ -90,7 +96,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         outbox = (
             Outbox(DirectUploader(shown.print), SystemClock())
             if dry_run
-            else _outbox(task, gateway, directory, stack, socks=socks)
+            else _outbox(task, policy, gateway, directory, stack, socks=socks)
         )
         client = HostClient(
             _source(source, trace, directory),
@@ -199,7 +205,8 @@ def _source(name: SourceName, trace: Path | None, directory: StateDirectory) -> 
 
 def _outbox(
     task: Task,
-    gateway: str,
+    policy: OwnerPolicy,
+    gateways: list[str],
     directory: StateDirectory,
     stack: contextlib.ExitStack,
     *,
@@ -210,16 +217,26 @@ def _outbox(
     from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
     from penrose_ray.transport.pace import Pace  # noqa: PLC0415
     from penrose_ray.transport.route import route_to  # noqa: PLC0415
+    from penrose_ray.transport.several import AnyOf  # noqa: PLC0415
     from penrose_ray.transport.spool import Spool, spool_key  # noqa: PLC0415
 
     spool = stack.enter_context(Spool(directory.spool, spool_key(directory.spool_key)))
-    route = route_to(gateway, task.task_id, directory.path, socks=socks)
+    route = route_to(gateways, task.task_id, directory.path, socks=socks)
+    uploader = AnyOf([_attested(way, policy, task) for way in route.ways])
     if not route.anonymous:
-        return Outbox(route.uploader, SystemClock(), queue=spool)
-    outbox = BackgroundOutbox(route.uploader, SystemClock(), queue=spool, pace=Pace())
+        return Outbox(uploader, SystemClock(), queue=spool)
+    outbox = BackgroundOutbox(uploader, SystemClock(), queue=spool, pace=Pace())
     for step in (outbox.close, route.close, outbox.end):  # undone from the last one on
         stack.callback(step)
     return outbox
+
+
+def _attested(way: Way, policy: OwnerPolicy, task: Task) -> Uploader:
+    if not policy.attestation_key:
+        return way.uploader
+    from penrose_ray.actors.attested import AttestedUploader  # noqa: PLC0415 - few owners ask for it
+
+    return AttestedUploader(way.uploader, policy, task.task_id, way.quote)
 
 
 class _Shown:

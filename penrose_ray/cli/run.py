@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from penrose_ray.actors.topology import Progress, Topology
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import Settings
+    from penrose_ray.task import Task
+    from penrose_ray.types import BatchId
 
 RELEASE = "release.parquet"
 REPORT = "report.html"
@@ -108,6 +111,8 @@ def _progress_line(progress: Progress) -> str:
 def _release(topology: Topology, watch: Stopwatch) -> list[Handover]:
     with watch.step("release", "closing the batch; sums with enough reports pass the gate"):
         handovers = [topology.release(batch) for batch in topology.batches()]
+    for each in handovers:
+        _say_batch(topology.task, each.batch)
     entries = sum(len(each.entries) for each in handovers)
     withheld = sum(each.withheld.sums for each in handovers)
     say(f"  {entries} sums handed over, {withheld} withheld")
@@ -117,6 +122,16 @@ def _release(topology: Topology, watch: Stopwatch) -> list[Handover]:
             remedy="Collect longer (--set run.seconds=60) or lower task.min_contributors.",
         )
     return handovers
+
+
+def _say_batch(task: Task, batch: BatchId) -> None:
+    """A batch is released once: what comes after its release is counted in the next one, under its date."""
+    if batch > task.batch_of(time.time()):
+        start = datetime.fromtimestamp(batch * task.batch_s, tz=UTC)
+        say(
+            f"  today's batch was released by an earlier run, so these reports joined batch {batch}; "
+            f"the report shows its date, {start:%Y-%m-%d %H:%M} UTC"
+        )
 
 
 def _report(out: Path, watch: Stopwatch, peak_mb: float, known: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import threading
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Outbox:
 
     Args:
         uploader: what sends.
-        clock: wall time.
+        clock: monotonic for pauses; wall time for the age of what waits.
         most: records that the queue in memory holds; without meaning where `queue` is given.
         backoff: pauses after failures.
         rng: of pauses and of the pace; the machine's own by default.
@@ -74,7 +75,7 @@ class Outbox:
         self._rng = rng or secrets.SystemRandom()
         self._queue = MemoryQueue(most) if queue is None else queue
         self._pace = pace
-        self._not_before_s = 0.0
+        self._not_before_s = -math.inf
         self._pause_limit_s = self._backoff.first_s
         self._lock = threading.Lock()
         self._stuck: dict[bytes, int] = {}
@@ -87,12 +88,12 @@ class Outbox:
 
     def put(self, record: bytes) -> None:
         """Queue a record; what has no room is dropped and counted."""
-        now_s = self._clock.now_s()
+        now_s = self._monotonic_s()
         with self._lock:
             if not len(self._queue) and self._not_before_s <= now_s:
                 self._not_before_s = now_s + self._gap_s()  # moments with nothing to send are not made up for
             try:
-                self._queue.put(record, now_s)
+                self._queue.put(record, self._clock.now_s())
             except SpoolError as error:
                 self.last_error = error
             self.counts.dropped = self._queue.dropped
@@ -109,7 +110,7 @@ class Outbox:
 
     def _step(self) -> bool:
         """Send the first record if it is due; returns whether it went."""
-        if self._clock.now_s() < self._not_before_s:
+        if self._monotonic_s() < self._not_before_s:
             return False
         waiting = self._first()
         if waiting is None:
@@ -124,7 +125,7 @@ class Outbox:
         with self._lock:
             self._queue.remove(waiting.number)
             self._pause_limit_s = self._backoff.first_s
-            self._not_before_s = self._clock.now_s() + self._gap_s()
+            self._not_before_s = self._monotonic_s() + self._gap_s()
         return True
 
     def _first(self) -> Waiting | None:
@@ -169,6 +170,10 @@ class Outbox:
             CLIENT_REPORTS.add(step="sent")
         return True
 
+    def _monotonic_s(self) -> float:
+        """A wall clock that is set must neither stop uploads nor let them go at once."""
+        return self._clock.monotonic_ns() / 1e9
+
     def _gap_s(self) -> float:
         return self._pace.gap_s(self._rng) if self._pace else 0.0
 
@@ -177,7 +182,7 @@ class Outbox:
         if isinstance(error, BusyError):
             pause_s = max(pause_s, error.retry_after_s)
         with self._lock:
-            self._not_before_s = self._clock.now_s() + pause_s
+            self._not_before_s = self._monotonic_s() + pause_s
         self._pause_limit_s = min(2 * self._pause_limit_s, self._backoff.longest_s)
         self.counts.retries += 1
         CLIENT_REPORTS.add(step="retried")

@@ -3,62 +3,100 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from penrose_ray.errors import ConfigError
-from penrose_ray.transport.http import HttpUploader
+from penrose_ray.transport.http import HttpUploader, PlainDial, fetch_quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from penrose_ray.transport.http import Dial
     from penrose_ray.transport.uploader import Uploader
     from penrose_ray.types import TaskId
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A way to a gateway."""
+class Way(NamedTuple):
+    """To one address."""
 
     uploader: Uploader
+    quote: Callable[[], bytes]
+    """Fetches the TPM quote of the machine there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Ways to the addresses of one service, all of one kind."""
+
+    ways: tuple[Way, ...]
     anonymous: bool
     """Uploads take seconds and need a pace: send them in the background."""
     close: Callable[[], None]
 
 
-def route_to(gateway: str, task_id: TaskId, home: Path, *, socks: str = "") -> Route:
-    """How to reach a gateway.
+def route_to(gateways: Sequence[str], task_id: TaskId, home: Path, *, socks: str = "") -> Route:
+    """How to reach a service.
 
     Args:
-        gateway: `http://HOST:PORT`, `https://HOST:PORT` or `http://ADDRESS.onion`.
+        gateways: its addresses: `http://HOST:PORT`, `https://HOST:PORT` or `http://ADDRESS.onion`.
         task_id: which task's reports.
         home: this client's directory. `tor/` in it is its tor's, `torrc` holds more lines for it; `tls/`
             holds `client.pem`, `client.key` and `pins` (a gateway's pin a line, hexadecimal).
         socks: HOST:PORT of a tor that runs; empty starts one for onion addresses.
 
     Raises:
-        ConfigError: no such address, or files that are missing or wrong.
+        ConfigError: no address, addresses of several kinds, or files that are missing or wrong.
         TorError: there is no tor program.
     """
-    parts = urlsplit(gateway)
-    if parts.scheme == "https":
-        from penrose_ray.transport.tls import TlsDial  # noqa: PLC0415 - certificates take 3 MB
+    kinds = {_kind(each) for each in gateways}
+    if len(kinds) != 1:
+        raise ConfigError(
+            f"{', '.join(gateways) or 'Nothing'}: one kind of address is needed.",
+            remedy="Name onion addresses only, or https ones only.",
+        )
+    kind = kinds.pop()
+    if kind == "onion":
+        return _over_tor(gateways, task_id, home, socks)
+    dial = _tls(home / "tls") if kind == "https" else PlainDial()
+    ways = tuple(
+        Way(HttpUploader(each, task_id, dial=dial), partial(fetch_quote, each, task_id, dial=dial))
+        for each in gateways
+    )
+    return Route(ways, anonymous=False, close=_nothing)
 
-        dial = TlsDial(_pins(home / "tls" / "pins"), home / "tls" / "client.pem", home / "tls" / "client.key")
-        return Route(HttpUploader(gateway, task_id, dial=dial), anonymous=False, close=_nothing)
-    if not (parts.hostname or "").endswith(".onion"):
-        return Route(HttpUploader(gateway, task_id), anonymous=False, close=_nothing)
+
+def _kind(gateway: str) -> str:
+    parts = urlsplit(gateway)
+    return "onion" if (parts.hostname or "").endswith(".onion") and parts.scheme != "https" else parts.scheme
+
+
+def _tls(folder: Path) -> Dial:
+    from penrose_ray.transport.tls import TlsDial  # noqa: PLC0415 - certificates take 3 MB
+
+    return TlsDial(_pins(folder / "pins"), folder / "client.pem", folder / "client.key")
+
+
+def _over_tor(gateways: Sequence[str], task_id: TaskId, home: Path, socks: str) -> Route:
+    """One tor for all addresses."""
     from penrose_ray.transport.tor.client import OwnTor, onion_uploader  # noqa: PLC0415 - as above
     from penrose_ray.transport.tor.socks import SocksDial, SocksPort  # noqa: PLC0415
 
-    host = parts.hostname or ""
+    hosts = [urlsplit(each).hostname or "" for each in gateways]
+    dial: SocksDial | OwnTor
     if socks:
-        through = SocksDial(SocksPort(_host_and_port(socks)))
-        return Route(onion_uploader(host, task_id, through), anonymous=True, close=_nothing)
-    more = home / "torrc"
-    tor = OwnTor(home / "tor", lines=more.read_text().splitlines() if more.exists() else ())
-    return Route(onion_uploader(host, task_id, tor), anonymous=True, close=tor.stop)
+        dial, close = SocksDial(SocksPort(_host_and_port(socks))), _nothing
+    else:
+        more = home / "torrc"
+        dial = OwnTor(home / "tor", lines=more.read_text().splitlines() if more.exists() else ())
+        close = dial.stop
+    ways = tuple(
+        Way(onion_uploader(host, task_id, dial), partial(fetch_quote, f"http://{host}", task_id, dial=dial))
+        for host in hosts
+    )
+    return Route(ways, anonymous=True, close=close)
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

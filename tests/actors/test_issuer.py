@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +22,7 @@ from penrose_ray.actors.parties import IssuedNameKey, Party
 from penrose_ray.actors.purse import Purse
 from penrose_ray.capture.replay import ReplaySource
 from penrose_ray.clock import ManualClock
-from penrose_ray.errors import ConfigError, KeyMissingError, QuotaError, TransportError
+from penrose_ray.errors import ConfigError, KeyMissingError, QuotaError, TokenError, TransportError
 from penrose_ray.histogram import Axis, CounterSet
 from penrose_ray.policy import OwnerPolicy
 from penrose_ray.release.issuing import Issuer, IssuerKeys
@@ -44,8 +46,8 @@ class Running(NamedTuple):
     clock: ManualClock
     task: Task
 
-    def purse(self, credential: bytes, url: str = "") -> Purse:
-        return Purse(self.task, url or self.url, credential, self.clock)
+    def purse(self, credential: bytes, url: str = "", path: Path | None = None) -> Purse:
+        return Purse(self.task, url or self.url, credential, self.clock, path)
 
 
 @pytest.fixture
@@ -82,6 +84,53 @@ def test_a_stranger_and_a_second_purse_of_the_day_get_nothing(running: Running) 
         second.fill()
     second.fill()
     assert second.left(DAY) == 0
+
+
+def test_tokens_outlive_a_restart_in_a_private_file(running: Running, tmp_path: Path) -> None:
+    path, credential = tmp_path / "state" / "tokens.sqlite", running.issuer.enrol("one")
+    first = running.purse(credential, path=path)
+    first.fill()
+    spent = [first.take(DAY), first.take(DAY)]
+    first.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = running.purse(credential, path=path)
+    again.fill()
+    spent += [again.take(DAY), again.take(DAY)]
+    assert (again.left(DAY), len(set(spent))) == (0, 4)
+    with pytest.raises(IndexError):
+        again.take(DAY)
+    again.close()
+    for each in spent:
+        assert each not in path.read_bytes(), "a spent token leaves no trace"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", ["ask", "fill", "take"])
+def test_killed_at_any_write_no_token_is_lost_or_spent_twice(
+    running: Running, tmp_path: Path, step: str, when: str
+) -> None:
+    credential = running.issuer.enrol("one")
+    (tmp_path / "task").write_bytes(running.task.encode())
+    program = Path(__file__).parents[1] / "release" / "crashing_purse.py"
+    command = [sys.executable, program, tmp_path, running.url, credential.hex(), step, when]
+    died = subprocess.run(command, check=False)
+    assert died.returncode == 9
+    purse = running.purse(credential, path=tmp_path / "tokens.sqlite")
+    purse.fill()
+    taken = (tmp_path / "taken").read_bytes() if (step, when) == ("take", "after") else None
+    left = purse.left(DAY)
+    assert left == (4 if taken is None else 3)
+    verifier = Verifier(running.task.task_id, running.task.issuer_keys)
+    ids = {verifier.check(purse.take(DAY), created_s=DAY * DAY_S) for _ in range(left)}
+    assert len(ids) == left
+    assert taken is None or verifier.check(taken, created_s=DAY * DAY_S) not in ids
+    purse.close()
+
+
+def test_a_damaged_file_of_tokens_is_named(running: Running, tmp_path: Path) -> None:
+    (tmp_path / "tokens.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(TokenError, match="cannot be used"):
+        running.purse(b"", path=tmp_path / "tokens.sqlite")
 
 
 def test_an_issuer_that_is_away_is_asked_again_after_a_pause(running: Running) -> None:

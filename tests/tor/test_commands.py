@@ -109,7 +109,7 @@ def test_a_configured_service_takes_reports_at_its_onion_address(
     client.mkdir(mode=0o700)
     (client / "torrc").write_text("\n".join(network.lines()))
 
-    route = route_to(onion, task_id, client)
+    route = route_to([onion], task_id, client)
     try:
         clock = ManualClock()
         outbox = Outbox(route.uploader, clock)

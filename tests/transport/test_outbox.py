@@ -82,6 +82,29 @@ def test_nothing_is_tried_before_the_pause_is_over(clock: ManualClock) -> None:
     assert service.tries == 2
 
 
+class SetClock(ManualClock):
+    """A clock whose wall time is set by hand while its monotonic time goes on."""
+
+    off_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.off_s
+
+
+@pytest.mark.parametrize("off_s", [-7200.0, 7200.0])
+def test_a_wall_clock_that_is_set_neither_stops_uploads_nor_shortens_a_pause(off_s: float) -> None:
+    clock = SetClock()
+    service = Service([DOWN])
+    box = outbox(service, clock)
+    box.put(b"1")
+    assert not box.flush()
+    clock.off_s = off_s
+    assert not box.flush()
+    assert service.tries == 1, "the pause is not over"
+    clock.advance(1.0)
+    assert box.flush()
+
+
 def test_pauses_double_up_to_the_longest(clock: ManualClock) -> None:
     service = Service([DOWN] * 200)
     box = outbox(service, clock)
