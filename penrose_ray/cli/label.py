@@ -164,9 +164,9 @@ def _send(task: Task, gateway: str, home: Path, reports: list[Report], *, socks:
     from penrose_ray.transport.route import route_to  # noqa: PLC0415
     from penrose_ray.wire import encode  # noqa: PLC0415
 
-    route = route_to(gateway, task.task_id, home, socks=socks)
+    route = route_to([gateway], task.task_id, home, socks=socks)
     try:
-        outbox = Outbox(route.uploader, SystemClock())
+        outbox = Outbox(route.ways[0].uploader, SystemClock())
         for each in reports:
             outbox.put(encode(each, task.service_key))
         deadline = time.monotonic() + _SEND_S
