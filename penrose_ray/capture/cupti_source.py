@@ -45,6 +45,8 @@ class WindowSampler(Protocol):
     """What samples a device's counters: cupti.pm_sampling's Collector behind a common face."""
 
     metrics: tuple[Counter, ...]
+    device: int
+    """CUDA number of the device whose counters these are."""
 
     def start(self) -> None:
         """Begin sampling."""
@@ -71,7 +73,7 @@ class PmSampler:
     def __init__(self, metrics: dict[str, Counter], *, device: int = 0, interval_ns: int = 20_000) -> None:
         self.metrics = tuple(metrics.values())
         self._names = list(metrics)
-        self._device = device
+        self.device = device
         self._interval_ns = interval_ns
         self._collector: Any = None
 
@@ -79,7 +81,7 @@ class PmSampler:
         """Begin sampling; SourceError where the counters are not to be had."""
         from cupti import pm_sampling  # noqa: PLC0415 - optional extra `cupti`
 
-        self._collector = pm_sampling.Collector(self._device)
+        self._collector = pm_sampling.Collector(self.device)
         try:
             self._collector.enable()
             self._collector.configure(metrics=self._names, sampling_interval=self._interval_ns)
@@ -119,7 +121,7 @@ class CuptiSource(QueuedSource):
     """Every kernel of this process; counters of windows for kernels that are long enough.
 
     Args:
-        sampler: windows of device 0, for DRAM and tensor use; none gives durations only.
+        sampler: windows of one device, for DRAM and tensor use; none gives durations only.
         capacity: launches that may wait for `poll`.
         hold: launches that wait for records of other streams, which complete later.
     """
@@ -136,6 +138,8 @@ class CuptiSource(QueuedSource):
         super().__init__((*base, *metrics), capacity=capacity)
         self._sampler = sampler
         self._windows = Windows.empty(len(metrics))
+        self._before = EventBatch.empty(0)
+        """The latest kernels that were handed on: windows may touch them still."""
         self._order = LaunchOrder(self.queue, self.tally, hold=hold, finish=self._with_windows)
         self._models: dict[int, tuple[str, str]] = {}
         self._cupti: Any = None
@@ -230,11 +234,23 @@ class CuptiSource(QueuedSource):
             self._cupti.activity_get_num_dropped_records(0, 0, count.ctypes.data)
         return int(count[0])
 
-    def _with_windows(self, batch: EventBatch) -> EventBatch:
-        if not len(self._windows.start_ns):
+    def _with_windows(self, batch: EventBatch, held: EventBatch | None) -> EventBatch:
+        if self._sampler is None or not len(self._windows.start_ns):
             return batch
+        device = self._device(self._sampler.device)
+        mine = batch.device == device
+        others = [each.take(each.device == device) for each in (self._before, held) if each is not None]
         counters = batch.counters.copy()
-        counters[:, 2:] = values_of_kernels(self._windows, batch.start_ns, batch.end_ns)
+        counters[mine, 2:] = values_of_kernels(
+            self._windows,
+            batch.start_ns[mine],
+            batch.end_ns[mine],
+            beside=(
+                np.concatenate([each.start_ns for each in others]),
+                np.concatenate([each.end_ns for each in others]),
+            ),
+        )
+        self._before = batch.take(slice(-COMPLETION_SPREAD, None))
         return batch.replace(counters=counters)
 
 

@@ -31,7 +31,7 @@ class LaunchOrder:
         queue: where launches go.
         tally: the source's account.
         hold: launches that wait for records of earlier ones.
-        finish: completes a batch in order, for example with counters.
+        finish: completes a batch in order, for example with counters; it is also given what is held back.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LaunchOrder:
         tally: Tally,
         *,
         hold: int,
-        finish: Callable[[EventBatch], EventBatch] = lambda batch: batch,
+        finish: Callable[[EventBatch, EventBatch | None], EventBatch] = lambda batch, _: batch,
     ) -> None:
         self._queue = queue
         self._tally = tally
@@ -75,7 +75,7 @@ class LaunchOrder:
             self._queue.skip(lost - self._lost)
         self._duplicates, self._lost = digested.duplicates, lost
         if batch is not None:
-            self._queue.push(self._finish(batch))
+            self._queue.push(self._finish(batch, self._processor.held))
 
     def lose(self, launches: int) -> None:
         """Count launches whose records will never come, behind all that came so far."""

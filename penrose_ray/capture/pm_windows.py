@@ -35,17 +35,28 @@ class Windows:
 
 
 def values_of_kernels(
-    windows: Windows, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+    windows: Windows,
+    start_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
+    *,
+    beside: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
 ) -> NDArray[np.float64]:
     """Time-weighted mean of the windows inside each kernel of one device, shape (kernels, metrics).
 
     A window that another kernel of the device touches measures both and counts for neither. NaN where no
     window is left, as for every kernel shorter than a window.
+
+    Args:
+        windows: of the device.
+        start_ns: of the kernels that are asked for, 0 where unknown; and
+        end_ns: their ends.
+        beside: starts and ends of further kernels of the device, which may touch windows too.
     """
     result = np.full((len(start_ns), windows.values.shape[1]), np.nan)
     first = np.searchsorted(windows.start_ns, start_ns, side="left")
     last = np.searchsorted(windows.end_ns, end_ns, side="right")
-    users = _kernels_touching(windows, start_ns, end_ns)
+    more = beside or (start_ns[:0], end_ns[:0])
+    users = _kernels_touching(windows, np.concatenate([start_ns, more[0]]), np.concatenate([end_ns, more[1]]))
     for kernel in np.flatnonzero((last > first) & (end_ns != 0)):
         inside = np.arange(first[kernel], last[kernel])
         inside = inside[users[inside] == 1]

@@ -121,6 +121,11 @@ class EventProcessor:
         self._lock = threading.Lock()
         self.digested = Digested()
 
+    @property
+    def held(self) -> EventBatch | None:
+        """What waits for the next `take`, since records of earlier launches may come."""
+        return self._held
+
     def feed(self, batch: EventBatch) -> None:
         """Add a batch to the buffer being filled."""
         if not len(batch):

@@ -81,11 +81,18 @@ def test_cupti_pythons_objects_are_read_like_its_arrays() -> None:
         assert fields[word].tolist() == expected[word].tolist(), word
 
 
-def _kernels(count: int, first: int = 1) -> list[SimpleNamespace]:
+def _kernels(count: int, first: int = 1, **changed: int) -> list[SimpleNamespace]:
     zeros = dict.fromkeys(_WORDS, 0)
     return [
         SimpleNamespace(
-            **{**zeros, "correlation_id": n, "start": n * 100, "end": n * 100 + 60, "name": f"k{n % 2}"}
+            **{
+                **zeros,
+                "correlation_id": n,
+                "start": n * 100,
+                "end": n * 100 + 60,
+                "name": f"k{n % 2}",
+                **changed,
+            }
         )
         for n in range(first, first + count)
     ]
@@ -105,6 +112,10 @@ class RecordedWindows:
     """Windows as cupti.pm_sampling delivers them."""
 
     metrics = (Counter("dram_use", "%", "cupti-pm", "nvidia"),)
+    device = 0
+
+    def __init__(self) -> None:
+        self._fresh = [(110, 130, [40.0]), (130, 150, [60.0]), (155, 175, [99.0]), (210, 250, [10.0])]
 
     def start(self) -> None:
         pass
@@ -113,7 +124,8 @@ class RecordedWindows:
         pass
 
     def windows(self) -> Iterable[tuple[int, int, Sequence[float]]]:
-        return [(110, 130, [40.0]), (130, 150, [60.0]), (155, 175, [99.0]), (210, 250, [10.0])]
+        fresh, self._fresh = self._fresh, []
+        return fresh
 
 
 def test_buffers_come_out_in_launch_order_and_once() -> None:
@@ -140,6 +152,30 @@ def test_window_that_two_kernels_touch_counts_for_neither() -> None:
     windows = Windows(np.array([0, 10, 20]), np.array([10, 20, 30]), np.array([[1.0], [5.0], [9.0]]))
     values = values_of_kernels(windows, np.array([0, 25]), np.array([30, 40]))
     np.testing.assert_equal(values, [[3.0], [np.nan]])
+
+
+def test_windows_of_one_device_say_nothing_of_kernels_of_another() -> None:
+    with RecordedCupti(sampler=RecordedWindows(), hold=0) as source:
+        source.arm([0, 1, 2], source.counters)
+        source.completed([*_kernels(1), *_kernels(1, first=2, device_id=1, start=105, end=155)])
+        batch = source.poll(10)
+    np.testing.assert_equal(batch.counters[:, 2], [50, np.nan])
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["handed on before", "held back"])
+def test_window_that_a_kernel_of_another_batch_touches_counts_for_neither(late: bool) -> None:  # noqa: FBT001
+    """Kernel 2 runs while kernel 1's second window does, on another stream."""
+    touching = _kernels(1, first=2, start=135, end=145)
+    with RecordedCupti(sampler=RecordedWindows(), hold=1 if late else 0) as source:
+        source.arm([0, 1], source.counters)
+        if late:
+            source.completed([*_kernels(1), *touching])
+        else:
+            source.completed(_kernels(1, start=135, end=145))
+            source.poll(10)
+            source.completed(_kernels(1, first=2, start=100, end=160))
+        batch = source.poll(10)
+    np.testing.assert_equal(batch.counters[:, 2], [40])
 
 
 def test_kernel_shorter_than_a_window_has_no_counters() -> None:
