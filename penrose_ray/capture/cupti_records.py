@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penrose_ray.capture.events import EventBatch
+from penrose_ray.capture.events import EventBatch, KernelKind
 from penrose_ray.capture.recording import checked_times
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _FIELDS = (
     "block_y",
     "block_z",
 )
+_FINE: dict[KernelKind | None, str] = {KernelKind.COPY: "memory copy", KernelKind.SET: "memory set"}
 _I63 = (1 << 63) - 1
 
 Fields = dict[str, "NDArray[np.int64]"]
@@ -65,13 +66,25 @@ def fields_of_array(records: NDArray[Any]) -> tuple[Fields, list[str]]:
     return fields, names
 
 
+def kind_of(activity: Any) -> KernelKind | None:  # noqa: ANN401 - cupti-python's record
+    """What a record is, None when it is no row of the stream."""
+    if hasattr(activity, "grid_x"):
+        return KernelKind.KERNEL
+    if hasattr(activity, "copy_kind"):
+        return KernelKind.COPY
+    return KernelKind.SET if hasattr(activity, "memory_kind") and hasattr(activity, "value") else None
+
+
 def fields_of_objects(activities: Sequence[Any]) -> tuple[Fields, list[str]]:
-    """Fields and names of cupti-python's activity objects."""
+    """Fields and names of cupti-python's activity objects; copies and fills have names of their own."""
     fields = {
         name: np.array([int(getattr(each, name, 0)) & _I63 for each in activities], dtype=np.int64)
         for name in _FIELDS
     }
-    return fields, [str(each.name or "") for each in activities]
+    kinds = map(kind_of, activities)
+    return fields, [
+        _FINE.get(kind) or str(each.name or "") for kind, each in zip(kinds, activities, strict=True)
+    ]
 
 
 def device_identity(device: Any) -> str:  # noqa: ANN401 - cupti-python's record
@@ -93,6 +106,7 @@ def kernel_batch(
     device: Callable[[int], int],
     width: int,
     tally: Tally,
+    kinds: Sequence[KernelKind] | KernelKind = KernelKind.KERNEL,
 ) -> EventBatch:
     """Launches with duration and queue delay in the first two of `width` counters.
 
@@ -109,6 +123,7 @@ def kernel_batch(
     return EventBatch.of(
         rows,
         width,
+        kind=kinds,
         name_id=[name_id(name) for name in names],
         device=[device(number) for number in fields["device_id"].tolist()],
         context=fields["context_id"] & 0xFFFFFFFF,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from penrose_ray.capture.cupti_records import device_identity, fields_of_objects, kernel_batch
-from penrose_ray.capture.events import Capabilities, EventBatch
+from penrose_ray.capture.cupti_records import device_identity, fields_of_objects, kernel_batch, kind_of
+from penrose_ray.capture.events import Capabilities, EventBatch, KernelKind
 from penrose_ray.capture.launch_order import COMPLETION_SPREAD, LaunchOrder
 from penrose_ray.capture.pm_windows import Windows, values_of_kernels
 from penrose_ray.capture.queued import DEFAULT_CAPACITY, QueuedSource
@@ -23,6 +23,8 @@ from penrose_ray.histogram import Counter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from penrose_ray.capture.guard import BusyThinner
 
 BUFFER_BYTES = 4 << 20
 _MOST_WINDOWS = 1 << 20
@@ -124,6 +126,8 @@ class CuptiSource(QueuedSource):
         sampler: windows of one device, for DRAM and tensor use; none gives durations only.
         capacity: launches that may wait for `poll`.
         hold: launches that wait for records of other streams, which complete later.
+        thinner: copies and fills of memory are delivered too, fewer of them while kernels keep the device
+            over 80 % busy; none leaves them out.
     """
 
     def __init__(
@@ -132,6 +136,7 @@ class CuptiSource(QueuedSource):
         sampler: WindowSampler | None = None,
         capacity: int = DEFAULT_CAPACITY,
         hold: int = COMPLETION_SPREAD,
+        thinner: BusyThinner | None = None,
     ) -> None:
         metrics = sampler.metrics if sampler else ()
         base = (Counter("duration", "ns", "cupti", "nvidia"), Counter("queue_delay", "ns", "cupti", "nvidia"))
@@ -140,7 +145,10 @@ class CuptiSource(QueuedSource):
         self._windows = Windows.empty(len(metrics))
         self._before = EventBatch.empty(0)
         """The latest kernels that were handed on: windows may touch them still."""
-        self._order = LaunchOrder(self.queue, self.tally, hold=hold, finish=self._with_windows)
+        self._order = LaunchOrder(
+            self.queue, self.tally, hold=hold, finish=self._with_windows, thinner=thinner
+        )
+        self._kinds = ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET") if thinner else ("CONCURRENT_KERNEL",)
         self._models: dict[int, tuple[str, str]] = {}
         self._cupti: Any = None
 
@@ -164,8 +172,8 @@ class CuptiSource(QueuedSource):
             from cupti import cupti  # noqa: PLC0415 - optional extra `cupti`
 
             cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), self.completed)
-            for kind in (cupti.ActivityKind.DEVICE, cupti.ActivityKind.CONCURRENT_KERNEL):
-                cupti.activity_enable(kind)
+            for kind in ("DEVICE", *self._kinds):
+                cupti.activity_enable(cupti.ActivityKind[kind])
         except ImportError as error:
             raise SourceError(
                 "cupti-python is not installed.", remedy='Install it with pip install "penrose-ray[cupti]".'
@@ -178,7 +186,8 @@ class CuptiSource(QueuedSource):
 
     def _stop(self) -> None:
         self._cupti.activity_flush_all(1)
-        self._cupti.activity_disable(self._cupti.ActivityKind.CONCURRENT_KERNEL)
+        for kind in self._kinds:
+            self._cupti.activity_disable(self._cupti.ActivityKind[kind])
         self._pull(0)
         self._order.hand_on(last=True)
         if self._sampler:
@@ -186,12 +195,13 @@ class CuptiSource(QueuedSource):
 
     def completed(self, activities: Sequence[Any]) -> None:
         """Take over a buffer that CUPTI has filled; called in a thread of CUPTI's."""
-        kernels = [each for each in activities if hasattr(each, "grid_x")]
+        kinds = [kind_of(each) for each in activities]
         for each in activities:
             if hasattr(each, "uuid") and hasattr(each, "name"):
                 self._models[int(each.id)] = (str(each.name), device_identity(each))
-        if kernels:
-            fields, names = fields_of_objects(kernels)
+        rows = [each for each, kind in zip(activities, kinds, strict=True) if kind is not None]
+        if rows:
+            fields, names = fields_of_objects(rows)
             self._order.feed(
                 kernel_batch(
                     fields,
@@ -200,6 +210,7 @@ class CuptiSource(QueuedSource):
                     device=self._device,
                     width=len(self.counters),
                     tally=self.tally,
+                    kinds=[kind for kind in kinds if kind is not None],
                 )
             )
 
@@ -238,8 +249,9 @@ class CuptiSource(QueuedSource):
         if self._sampler is None or not len(self._windows.start_ns):
             return batch
         device = self._device(self._sampler.device)
-        mine = batch.device == device
-        others = [each.take(each.device == device) for each in (self._before, held) if each is not None]
+        mine = (batch.device == device) & (batch.kind == KernelKind.KERNEL)
+        beside = (self._before, held, batch.take(batch.kind != KernelKind.KERNEL))
+        others = [each.take(each.device == device) for each in beside if each is not None]
         counters = batch.counters.copy()
         counters[mine, 2:] = values_of_kernels(
             self._windows,

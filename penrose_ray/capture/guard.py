@@ -90,6 +90,22 @@ class OverheadGuard:
         self._on = self._debt_ns <= 0
 
 
+def busy_share(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> float:
+    """Share of the time from the first start to the last end in which at least one kernel ran.
+
+    Kernels without times are left out; NaN where none is left.
+    """
+    known = end_ns > 0
+    if not known.any():
+        return float("nan")
+    order = np.argsort(start_ns[known], kind="stable")
+    start, end = start_ns[known][order], end_ns[known][order]
+    reached = np.maximum.accumulate(end)
+    idle = np.maximum(start[1:] - reached[:-1], 0).sum()
+    span = reached[-1] - start[0]
+    return float(1 - idle / span) if span else float("nan")
+
+
 class BusyThinner:
     """Keeps every launch, but of fine events (copies, fills, syncs, operators) only some on a busy GPU.
 

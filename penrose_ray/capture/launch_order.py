@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penrose_ray.capture.events import KernelKind
+from penrose_ray.capture.guard import busy_share
 from penrose_ray.capture.processor import EventProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penrose_ray.capture.events import EventBatch
+    from penrose_ray.capture.guard import BusyThinner
     from penrose_ray.capture.queued import LaunchQueue
     from penrose_ray.capture.tally import Tally
 
@@ -32,6 +36,7 @@ class LaunchOrder:
         tally: the source's account.
         hold: launches that wait for records of earlier ones.
         finish: completes a batch in order, for example with counters; it is also given what is held back.
+        thinner: lets fine events pass beside kernels, fewer of them while the device is busy.
     """
 
     def __init__(
@@ -41,17 +46,26 @@ class LaunchOrder:
         *,
         hold: int,
         finish: Callable[[EventBatch, EventBatch | None], EventBatch] = lambda batch, _: batch,
+        thinner: BusyThinner | None = None,
     ) -> None:
         self._queue = queue
         self._tally = tally
         self._finish = finish
-        self._processor = EventProcessor(hold=hold)
+        kinds = tuple(KernelKind) if thinner else (KernelKind.KERNEL,)
+        self._thinner = thinner
+        self._busy = math.nan
+        self._processor = EventProcessor(
+            hold=hold, kinds=kinds, thinner=thinner, utilisation=lambda: self._busy
+        )
         self._latest = 0
         self._duplicates = self._lost = 0
         """What the account holds already of the processor's counts."""
 
     def feed(self, batch: EventBatch) -> None:
-        """Take over records of the process, in any order."""
+        """Take over records of the process, in any order; how busy they keep the device is noted."""
+        if self._thinner is not None:
+            kernels = batch.kind == KernelKind.KERNEL
+            self._busy = busy_share(batch.start_ns[kernels], batch.end_ns[kernels])
         self._processor.feed(self._unwrapped(batch))
 
     def _unwrapped(self, batch: EventBatch) -> EventBatch:

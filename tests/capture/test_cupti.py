@@ -18,6 +18,8 @@ from penrose_ray.capture.cupti_records import (
     kernel_batch,
 )
 from penrose_ray.capture.cupti_source import CuptiSource, counters_for_admins_only, explained
+from penrose_ray.capture.events import KernelKind
+from penrose_ray.capture.guard import BusyThinner
 from penrose_ray.capture.injection import header_flags
 from penrose_ray.capture.pm_windows import Windows, values_of_kernels
 from penrose_ray.capture.tally import Tally
@@ -138,6 +140,37 @@ def test_buffers_come_out_in_launch_order_and_once() -> None:
         source.stop()
         assert source.poll(10).correlation.tolist() == [5, 6]
         assert source.health().duplicates == 1
+
+
+def _copies(count: int, first: int) -> list[SimpleNamespace]:
+    zeros = dict.fromkeys(("queued", "device_id", "context_id", "stream_id", "graph_node_id"), 0)
+    return [
+        SimpleNamespace(**zeros, copy_kind=1, correlation_id=n, start=n * 100, end=n * 100 + 9)
+        for n in range(first, first + count)
+    ]
+
+
+@pytest.mark.parametrize(("length", "kept_share"), [(60, 1.0), (79, 1.0), (90, 0.55), (100, 0.1)])
+def test_copies_are_thinned_while_kernels_keep_the_device_busy(length: int, kept_share: float) -> None:
+    """Kernels start every 100 ns; above 80 % of that time fewer copies come, with more weight each."""
+    kernels, rows = _kernels(4000), 4000
+    for each in kernels:
+        each.end = each.start + length
+    with RecordedCupti(hold=0, thinner=BusyThinner(np.random.default_rng(0))) as source:
+        source.completed([*kernels, *_copies(rows, first=5001)])
+        batch = source.poll(1 << 20)
+    copies = batch.kind == KernelKind.COPY
+    assert (batch.kind == KernelKind.KERNEL).sum() == 4000
+    assert {source.names[name] for name in batch.name_id[copies]} == {"memory copy"}
+    assert copies.sum() / rows == pytest.approx(kept_share, abs=4 * np.sqrt(0.25 / rows) * (kept_share < 1))
+    np.testing.assert_allclose(batch.weight[copies], 1 / kept_share, rtol=0.01)
+
+
+def test_copies_and_fills_are_left_out_unless_asked_for() -> None:
+    fill = SimpleNamespace(memory_kind=1, value=0, correlation_id=9, start=1, end=2)
+    with RecordedCupti(hold=0) as source:
+        source.completed([*_kernels(2), *_copies(2, first=5), fill])
+        assert len(source.poll(10)) == 2
 
 
 def test_windows_inside_an_armed_kernel_give_its_counters() -> None:

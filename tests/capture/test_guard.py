@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penrose_ray.capture.guard import BusyThinner, OverheadGuard
+from penrose_ray.capture.guard import BusyThinner, OverheadGuard, busy_share
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import ConfigError
 
@@ -67,6 +67,22 @@ def test_budget_of_nothing_is_refused() -> None:
 )
 def test_share_of_fine_events_falls_above_80_percent(utilisation: float, share: float) -> None:
     assert BusyThinner(np.random.default_rng(0)).share(utilisation) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "share"),
+    [
+        ([0, 10], [5, 20], 0.75),
+        ([0, 2, 4], [10, 3, 20], 1.0),
+        ([30, 0], [40, 10], 0.5),
+        ([0, 5], [0, 10], 1.0),
+        ([0], [0], float("nan")),
+        ([], [], float("nan")),
+    ],
+)
+def test_busy_share_is_that_of_time_with_a_kernel(start: list[int], end: list[int], share: float) -> None:
+    found = busy_share(np.array(start, dtype=np.int64), np.array(end, dtype=np.int64))
+    assert found == pytest.approx(share, nan_ok=True)
 
 
 def test_thinning_keeps_every_launch_and_the_sum_of_fine_events() -> None:
