@@ -75,8 +75,10 @@ class FleetClients:
         self._sealed: Experiment | None = None
         self._encryptor: EncryptsMany | None = None
         sealing = self._task
+        route = RemoteRoute(prefix)
+        self._table = route.table
         if not self._task.profile().sealed:
-            self._whole = Experiment(RemoteRoute(prefix), keep_truth=False)
+            self._whole = Experiment(route, keep_truth=False)
         if self._whole is None or sample is not None:
             self._sealed = Experiment(RemoteRoute(prefix, only=sample[1] if sample else ""))
             sealing = verify(sample[0]) if sample else self._task
@@ -95,7 +97,8 @@ class FleetClients:
 
     def _work(self, batch: BatchId) -> None:
         try:
-            for made in self._fleet.reports(batch, self._size):
+            shards = len(set(self._table().owners))
+            for made in self._fleet.reports(batch, self._size * shards):
                 if self._stopping.is_set():
                     break
                 self._send(made)

@@ -131,7 +131,7 @@ class Topology:
         self._signer: bytes = ask(self._design_server.call.remote("signer"), timeout_s)
         self.task: Task = verify(self.signed_task, trusted_signer=self._signer)
         self._build_service(settings, timeout_s)
-        self._fleets: list[Handle] = []
+        self.fleets: list[Handle] = []
         self._clients = [self._client(each, copy) for each in settings.clients for copy in range(each.count)]
         ask([each.ready.remote() for each in self._clients], timeout_s)
 
@@ -209,7 +209,7 @@ class Topology:
         handle = actor(FleetClients, max_concurrency=4).remote(
             own, copy, self._prefix, self.signed_task, sample, list(self._encryptors)
         )
-        self._fleets.append(handle)
+        self.fleets.append(handle)
         return handle
 
     def _build_experiments(self, settings: Settings) -> None:
@@ -254,7 +254,7 @@ class Topology:
     def watch(self, seconds: float, every_s: float) -> Iterator[Progress]:
         """Progress every `every_s` for so many seconds, or until all is sent where only fleets take part."""
         end = time.monotonic() + seconds
-        fleets = [each.wait.remote() for each in self._fleets]
+        fleets = [each.wait.remote() for each in self.fleets]
         only_fleets = len(fleets) == len(self._clients)
         while (left := end - time.monotonic()) > 0:
             if only_fleets and fleets:
@@ -263,7 +263,7 @@ class Topology:
                 time.sleep(min(every_s, left))
             self.tend()
             yield self.progress()
-            if only_fleets and self._fleets and not fleets:
+            if only_fleets and self.fleets and not fleets:
                 return
 
     def tend(self) -> Decision:
@@ -408,7 +408,7 @@ class Topology:
         """
         if self._sample is None:
             return None
-        return self._sample.check(ask([each.truth.remote() for each in self._fleets]), path)
+        return self._sample.check(ask([each.truth.remote() for each in self.fleets]), path)
 
     def close(self) -> None:
         """Stop listening, close the journals and end every process that `ray.init` started."""

@@ -165,7 +165,7 @@ class ClientSettings(EnrolmentSettings):
     sealed_one_in: int = Field(default=1000, ge=0)
     """For `fleet`: of so many consecutive clients one seals its reports for real; 0 for none, 1 for all."""
     reports_per_message: int = Field(default=1000, ge=1, le=100_000)
-    """For `fleet`: reports that go to the shards together."""
+    """For `fleet`: reports that go to a shard together, on average."""
     seed: int = 0
     """Of the random choices of the program and the client."""
     count: int = Field(default=1, ge=1)

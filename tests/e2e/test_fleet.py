@@ -112,4 +112,4 @@ def test_a_fleet_goes_the_way_of_real_reports(topology: Topology, tmp_path: Path
     assert check is not None
     assert check.reports == sealed > 30
     assert ask(named(topology._prefix, "encryptor-0").pool_size.remote()) > 0
-    assert all(ask([each.truth.remote() for each in topology._fleets]))
+    assert all(ask([each.truth.remote() for each in topology.fleets]))

@@ -1,0 +1,111 @@
+"""Virtual clients through Ray: what two fleets send to two shards on this machine, journals on.
+
+100,000 clients, one of 2,000 applications each, no encryption. A round is a batch: who ran what, histograms,
+cover reports, messages of 1,000 reports, judgement, one synced transaction a message, sums - until the last
+acknowledgement. The first batch, in which the matcher learns 2,000 classes, warms up.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.harness import significant
+from penrose_ray.actors.remote import ask
+from penrose_ray.actors.topology import build
+from penrose_ray.settings import load_settings
+from penrose_ray.types import BatchId
+
+if TYPE_CHECKING:
+    from penrose_ray.actors.topology import Topology
+
+CLIENTS = 100_000
+FLEETS = SHARDS = 2
+_SIMULATION = f"""\
+apps = [2000]
+
+[fleet]
+clients = {CLIENTS}
+dwell_s = 864_000
+
+[[workload.groups]]
+name = "all"
+apps_share = 1.0
+run_s = 1.0
+
+[mixes.uniform]
+"""
+_SERVICE = """\
+policy_file = "{home}/policy.toml"
+
+[task]
+name = "benchmark"
+demo = true
+slot_profile = "plain3072"
+tokens_per_day = 0
+batch_s = 7_200
+
+[[task.counters]]
+name = "duration"
+unit = "ns"
+source = "benchmark"
+vendors = ["none"]
+scale = "log"
+low = 100.0
+high = 1e9
+
+[service]
+shards = {shards}
+state_dir = "{home}/state"
+
+[design_server]
+key_file = "{home}/design.key"
+create_key = true
+releases_dir = "{home}/releases"
+
+[[clients]]
+kind = "fleet"
+simulation = "{home}/simulation.toml"
+count = {fleets}
+sealed_one_in = 0
+"""
+
+
+def fleet_rounds(rounds: int) -> dict[str, object]:
+    """Seconds and reports of a batch: medians over the rounds."""
+    with tempfile.TemporaryDirectory(prefix="penrose-bench-") as folder:
+        home = Path(folder)
+        (home / "policy.toml").write_text("allow_demo = true\n")
+        (home / "simulation.toml").write_text(_SIMULATION)
+        config = home / "service.toml"
+        config.write_text(_SERVICE.format(home=home, shards=SHARDS, fleets=FLEETS))
+        with build(*load_settings(config)) as topology:
+            last = topology.task.batch_of(time.time()) - 1
+            batches = [BatchId(last - back) for back in range(rounds, -1, -1)]
+            cold, *warm = [_round(topology, batch) for batch in batches]
+    seconds, reports = (statistics.median(each) for each in zip(*warm, strict=True))
+    return {
+        "fleet_100k_s": significant(seconds),
+        "fleet_100k_first_batch_s": significant(cold[0]),
+        "fleet_100k_reports": int(reports),
+        "actors_reports_per_s": significant(reports / seconds),
+    }
+
+
+def _round(topology: Topology, batch: BatchId) -> tuple[float, int]:
+    """Wall seconds until everything is acknowledged, and how many reports that are."""
+    fleets = topology.fleets
+    before = sum(ask([each.acknowledged.remote() for each in fleets]))
+    start_s = time.perf_counter()
+    ask([each.start.remote(batch) for each in fleets])
+    ask([each.wait.remote() for each in fleets])
+    taken_s = time.perf_counter() - start_s
+    ask([each.counts.remote() for each in fleets])  # raises what went wrong
+    return taken_s, sum(ask([each.acknowledged.remote() for each in fleets])) - before
+
+
+if __name__ == "__main__":
+    print(fleet_rounds(5))

@@ -1,0 +1,209 @@
+"""HTTP intake end to end on this machine: gateway, matcher and two shards on Ray, and whoever sends.
+
+Sealed reports (3,072 bits) are on disk when they are acknowledged. Senders hold keep-alive connections and
+write prepared bytes; they take their share of the same cores. Two settings: one report a request, which real
+clients send, and 100 a request. At half of the rate that one a request reached, requests are sent at fixed
+times, and latency counts from the time at which a request was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from benchmarks.harness import significant
+from penrose_ray.actors.topology import build
+from penrose_ray.crypto.blinding import Encryptor
+from penrose_ray.crypto.packing import BINS, Slots, pack
+from penrose_ray.settings import load_settings
+from penrose_ray.snippet.minhash import scheme
+from penrose_ray.types import ReportId
+from penrose_ray.wire import Report, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penrose_ray.task import Task
+
+CONNECTIONS = 64
+CLASSES = 100
+SINGLY, TOGETHER = 6_000, 30_000
+"""Reports of a round with one, and with many a request."""
+MANY = 100
+CALM_S = 3.0
+_SERVICE = """\
+policy_file = "{home}/policy.toml"
+
+[task]
+name = "benchmark"
+demo = true
+tokens_per_day = 0
+
+[[task.counters]]
+name = "duration"
+unit = "ns"
+source = "benchmark"
+vendors = ["none"]
+scale = "log"
+low = 100.0
+high = 1e9
+
+[service]
+shards = 2
+state_dir = "{home}/state"
+
+[design_server]
+key_file = "{home}/design.key"
+create_key = true
+releases_dir = "{home}/releases"
+"""
+
+
+def http_rounds(rounds: int) -> dict[str, object]:
+    """Reports a second in both settings, and the latency at half load; medians over the rounds."""
+    with tempfile.TemporaryDirectory(prefix="penrose-bench-") as folder:
+        home = Path(folder)
+        (home / "policy.toml").write_text("allow_demo = true\n")
+        config = home / "service.toml"
+        config.write_text(_SERVICE.format(home=home))
+        with build(*load_settings(config)) as topology:
+            sender = Sender(topology.url, topology.task)
+            singly, together = [], []
+            for _ in range(rounds + 1):
+                singly.append(sender.rate(SINGLY, 1))
+                together.append(sender.rate(TOGETHER, MANY))
+            rate = statistics.median(singly[1:])
+            latencies = sender.latencies_s(rate / 2, CALM_S)
+    return {
+        "http_reports_per_s": significant(rate),
+        "http_many_reports_per_s": significant(statistics.median(together[1:])),
+        "http_many": MANY,
+        "http_p50_ms": significant(float(np.percentile(latencies, 50)) * 1e3),
+        "http_p99_ms": significant(float(np.percentile(latencies, 99)) * 1e3),
+        "http_half_load_per_s": significant(rate / 2),
+    }
+
+
+class Sender:
+    """Makes requests of new reports and sends them."""
+
+    def __init__(self, url: str, task: Task) -> None:
+        self._task, self._place = task, urlsplit(url)
+        encryptor = Encryptor(task.key(), task.profile(), exponent="short")
+        bins = np.eye(BINS, dtype=np.int64) * task.samples_per_histogram
+        self._blobs = encryptor.encrypt_many([pack(Slots(row, 0, 1), task.profile()) for row in bins])
+        size = scheme(task.signature_scheme).size * 4
+        self._signatures = [os.urandom(size) for _ in range(CLASSES)]
+
+    def requests(self, reports: int, each: int) -> list[bytes]:
+        """Whole HTTP requests of `each` new reports."""
+        records = [self._record(number) for number in range(reports)]
+        head = (
+            f"POST /tasks/{self._task.task_id.hex()}/reports HTTP/1.1\r\nHost: {self._place.netloc}\r\n"
+            f"Content-Type: application/octet-stream\r\nContent-Length: {each * len(records[0])}\r\n\r\n"
+        ).encode()
+        return [head + b"".join(records[at : at + each]) for at in range(0, reports, each)]
+
+    def _record(self, number: int) -> bytes:
+        report = Report(
+            task_id=self._task.task_id,
+            report_id=ReportId(os.urandom(32)),
+            created_hour=int(time.time() // 3600),
+            gpu_model="benchmark",
+            scheme=self._task.signature_scheme,
+            signature=self._signatures[number % CLASSES],
+            counter_set=0,
+            blob=self._blobs[number % BINS],
+        )
+        return encode(report)
+
+    def rate(self, reports: int, each: int) -> float:
+        """Reports a second when every connection sends its next request as soon as it has an answer."""
+        requests = self.requests(reports, each)
+        return reports / asyncio.run(self._as_fast_as_it_goes(requests, each))
+
+    async def _as_fast_as_it_goes(self, requests: Sequence[bytes], each: int) -> float:
+        lines = [await Line.to(self._place.hostname, self._place.port) for _ in range(CONNECTIONS)]
+        waiting = iter(requests)
+
+        async def work(line: Line) -> None:
+            for request in waiting:
+                await line.ask(request, each)
+
+        start_s = time.perf_counter()
+        await asyncio.gather(*(work(line) for line in lines))
+        taken_s = time.perf_counter() - start_s
+        for line in lines:
+            line.transport.close()
+        return taken_s
+
+    def latencies_s(self, per_s: float, seconds: float) -> list[float]:
+        """Seconds from when each request was due to its answer, at a steady rate."""
+        return asyncio.run(self._at_fixed_times(self.requests(int(per_s * seconds), 1), per_s))
+
+    async def _at_fixed_times(self, requests: Sequence[bytes], per_s: float) -> list[float]:
+        free: asyncio.Queue[Line] = asyncio.Queue()
+        for _ in range(CONNECTIONS):
+            free.put_nowait(await Line.to(self._place.hostname, self._place.port))
+        start_s = time.perf_counter()
+
+        async def one(number: int, request: bytes) -> float:
+            due_s = start_s + number / per_s
+            await asyncio.sleep(due_s - time.perf_counter())
+            line = await free.get()
+            await line.ask(request, 1)
+            free.put_nowait(line)
+            return time.perf_counter() - due_s
+
+        return await asyncio.gather(*(one(*each) for each in enumerate(requests)))
+
+
+@dataclass
+class Line(asyncio.Protocol):
+    """A keep-alive connection that takes one request at a time."""
+
+    received: bytearray = field(default_factory=bytearray)
+
+    @classmethod
+    async def to(cls, host: str | None, port: int | None) -> Line:
+        """Connect."""
+        _, line = await asyncio.get_running_loop().create_connection(cls, host, port)
+        return line
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        """Hand the answer over once it is whole."""
+        self.received += data
+        head, found, body = bytes(self.received).partition(b"\r\n\r\n")
+        if found and len(body) >= int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]):
+            self.received.clear()
+            self._answer.set_result(head[:12] + body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let the asker know."""
+        if not self._answer.done():
+            self._answer.set_exception(exc or ConnectionResetError("the gateway closed the connection"))
+
+    async def ask(self, request: bytes, reports: int) -> None:
+        """Send a request and wait until all its reports are acknowledged."""
+        self._answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.transport.write(request)
+        answer = await self._answer
+        if not answer.startswith(b"HTTP/1.1 200") or f'"accepted":{reports},'.encode() not in answer:
+            raise RuntimeError(f"a request of {reports} reports was answered {answer!r}")
+
+
+if __name__ == "__main__":
+    print(http_rounds(3))
