@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -43,10 +45,34 @@ class Meter:
         return self._items / self._busy_s if self._busy_s else 0.0
 
 
+@dataclass(eq=False, slots=True)
+class _Call(Generic[A, R]):
+    """One caller's items, from which sends take one piece after the other."""
+
+    items: Sequence[A]
+    results: list[R | None]
+    future: asyncio.Future[list[R]]
+    taken: int = 0
+    missing: int = 0
+
+    def settle(self, start: int, results: Sequence[R]) -> None:
+        """Fill in a piece; the caller goes on when none is missing."""
+        self.results[start : start + len(results)] = results
+        self.missing -= len(results)
+        if not self.missing and not self.future.done():  # a caller may have gone
+            self.future.set_result(cast("list[R]", self.results))
+
+    def fail(self, error: Exception) -> None:
+        """Let the caller have an error."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
 class Coalescer(Generic[A, R]):
     """Calls `send` with a list and deals its results out; at most `window` calls at a time.
 
-    An error of `send` reaches every caller whose items were in that call.
+    An error of `send` reaches every caller whose items were in that call. Two calls begin `gap_s` apart or
+    more, so that more goes together under load; what comes to an idle one goes at once.
     """
 
     def __init__(
@@ -55,63 +81,80 @@ class Coalescer(Generic[A, R]):
         *,
         most: int = 1000,
         window: int = 2,
+        gap_s: float = 0.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._send = send
         self._meter = Meter(monotonic)
-        self._most = most
-        self._window = asyncio.Semaphore(window)
-        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
+        self._monotonic = monotonic
+        self._most, self._window, self._gap_s = most, window, gap_s
+        self._next_s = float("-inf")
+        self._waiting: deque[_Call[A, R]] = deque()
+        self._count = 0
         self._running: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         """Items that no call has taken yet."""
-        return len(self._waiting)
+        return self._count
 
     def load_s(self) -> float:
         """Seconds that the items that wait will take, by the pace of late; 0 before anything was sent."""
-        return len(self._waiting) / self._meter.rate_per_s() if self._meter.rate_per_s() else 0.0
+        return self._count / self._meter.rate_per_s() if self._meter.rate_per_s() else 0.0
 
     async def call(self, items: Sequence[A]) -> list[R]:
         """Results of `items`, in their order."""
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[R]] = [loop.create_future() for _ in items]
-        self._waiting.extend(zip(items, futures, strict=True))
-        task = loop.create_task(self._drain())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return list(await asyncio.gather(*futures))
+        if not items:
+            return []
+        loop, count = asyncio.get_running_loop(), len(items)
+        own: _Call[A, R] = _Call(items, [None] * count, loop.create_future(), missing=count)
+        self._waiting.append(own)
+        self._count += count
+        if len(self._running) < self._window:
+            task = loop.create_task(self._work())
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return await own.future
 
-    async def _drain(self) -> None:
-        async with self._window:
-            taken, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-            if not taken:
-                return
-            self._meter.begin()
-            try:
-                results = await self._send([item for item, _ in taken])
-            except Exception as error:  # noqa: BLE001 - it belongs to the callers
-                self._meter.end(0)
-                self._settle(taken, error=error)
-            else:
-                self._meter.end(len(taken))
-                self._settle(taken, results=results)
-        if self._waiting:
-            await self._drain()
-
-    @staticmethod
-    def _settle(
-        taken: list[tuple[A, asyncio.Future[R]]],
-        *,
-        results: Sequence[R] = (),
-        error: Exception | None = None,
-    ) -> None:
-        if error is None and len(results) != len(taken):
-            error = RuntimeError(f"{len(taken)} items got {len(results)} results")
-        for place, (_, future) in enumerate(taken):
-            if future.done():  # its caller has gone
+    async def _work(self) -> None:
+        while self._waiting:
+            now_s = self._monotonic()
+            if now_s < self._next_s:
+                await asyncio.sleep(self._next_s - now_s)
                 continue
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(results[place])
+            self._next_s = now_s + self._gap_s
+            await self._send_some()
+
+    async def _send_some(self) -> None:
+        pieces, items = self._take()
+        self._meter.begin()
+        done = 0
+        try:
+            results = await self._send(items)
+            if len(results) != len(items):
+                raise RuntimeError(f"{len(items)} items got {len(results)} results")  # noqa: TRY301 - as any other
+            done = len(items)
+        except Exception as error:  # noqa: BLE001 - it belongs to the callers
+            for call, _, _ in pieces:
+                call.fail(error)
+        else:
+            at = 0
+            for call, start, count in pieces:
+                call.settle(start, results[at : at + count])
+                at += count
+        finally:
+            self._meter.end(done)
+
+    def _take(self) -> tuple[list[tuple[_Call[A, R], int, int]], list[A]]:
+        """Pieces (call, first item, how many) of up to `most` items, and these items."""
+        pieces: list[tuple[_Call[A, R], int, int]] = []
+        items: list[A] = []
+        while self._waiting and len(items) < self._most:
+            call = self._waiting[0]
+            count = min(len(call.items) - call.taken, self._most - len(items))
+            pieces.append((call, call.taken, count))
+            items += call.items[call.taken : call.taken + count]
+            call.taken += count
+            if call.taken == len(call.items):
+                self._waiting.popleft()
+        self._count -= len(items)
+        return pieces, items

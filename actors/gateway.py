@@ -120,7 +120,8 @@ class _Face:
         if (request.content_length or 0) > self.most_bytes:
             return await _cut_off(request, _too_large())
         try:
-            body = await asyncio.wait_for(request.read(), self._limits.body_s)
+            async with asyncio.timeout(self._limits.body_s):
+                body = await request.read()
         except TimeoutError:
             return await _cut_off(request, problem(408, "too-slow", "The body did not come in time."))
         except web.HTTPRequestEntityTooLarge:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import (
@@ -16,9 +18,9 @@ from ray.util import metrics as ray_metrics
 from penrose_ray.telemetry import METRICS, Distribution, Kind, Metric, is_owners
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from penrose_ray.telemetry import Snapshot, Value
+    from penrose_ray.telemetry import Labels, Snapshot, Value
 
 ACTOR = "actor"
 """Label of every metric: the part of the service that counted."""
@@ -27,14 +29,45 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
 class RaySink:
-    """Hands on to `ray.util.metrics`; Ray's agent serves them as `ray_penrose_...`."""
+    """Hands on to `ray.util.metrics`; Ray's agent serves them as `ray_penrose_...`.
 
-    def __init__(self, actor: str) -> None:
+    Every second: a change costs Ray some 10 us, and a request makes several.
+    """
+
+    def __init__(self, actor: str, every_s: float = 1.0) -> None:
         self._actor = actor
         self._made: dict[str, Any] = {}
+        self._mutex = threading.Lock()
+        self._totals: dict[tuple[str, Labels], float] = {}
+        """What counters grew by, and what gauges are."""
+        self._observed: list[tuple[Metric, Labels, float]] = []
+        threading.Thread(target=self._work, args=(every_s,), name="metrics", daemon=True).start()
 
-    def note(self, metric: Metric, labels: Sequence[str], value: float) -> None:
-        """Record one change."""
+    def note(self, metric: Metric, labels: Labels, value: float) -> None:
+        """Remember one change."""
+        with self._mutex:
+            if metric.kind is Kind.HISTOGRAM:
+                self._observed.append((metric, labels, value))
+            else:
+                before = self._totals.get((metric.name, labels), 0.0) if metric.kind is Kind.COUNTER else 0.0
+                self._totals[metric.name, labels] = before + value
+
+    def _work(self, every_s: float) -> None:
+        while True:
+            time.sleep(every_s)
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand on what was remembered."""
+        with self._mutex:
+            totals, self._totals = self._totals, {}
+            observed, self._observed = self._observed, []
+        for (name, labels), value in totals.items():
+            self._record(METRICS[name], labels, value)
+        for change in observed:
+            self._record(*change)
+
+    def _record(self, metric: Metric, labels: Labels, value: float) -> None:
         made = self._made.get(metric.name) or self._made.setdefault(metric.name, _ray_metric(metric))
         tags = {ACTOR: self._actor, **dict(zip(metric.labels, labels, strict=True))}
         if metric.kind is Kind.COUNTER:

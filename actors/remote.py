@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PAUSE_S = 0.2
 _CALL_TIMEOUT_S = 60.0
+_GAP_S = 0.01
+"""Between two messages to a shard: each is a commit, which costs as much as dozens of reports."""
 _PART_TIMEOUT_S = 2.0
 Handle = Any
 """A Ray actor handle; Ray gives it no static type."""
@@ -318,7 +320,7 @@ class _RemoteShard:
     """A shard's handle with what waits for it."""
 
     def __init__(self, name: str, handle: Handle) -> None:
-        self.accept: Coalescer[Arrival, Answer] = Coalescer(self._accept)
+        self.accept: Coalescer[Arrival, Answer] = Coalescer(self._accept, gap_s=_GAP_S)
         self.known: Coalescer[ReportId, bool] = Coalescer(self._known)
         self._handle = handle
         self._name = name

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.task import Task
 
-CONNECTIONS = 64
+CONNECTIONS = 256
 CLASSES = 100
 SINGLY, TOGETHER = 6_000, 30_000
 """Reports of a round with one, and with many a request."""

@@ -95,3 +95,21 @@ def test_too_few_results_are_an_error_not_a_caller_who_waits_for_ever() -> None:
 
     with pytest.raises(RuntimeError, match="3 items got 2 results"):
         asyncio.run(main())
+
+
+def test_calls_begin_a_gap_apart_and_the_first_one_at_once() -> None:
+    begun: list[tuple[float, int]] = []
+
+    async def send(items: list[int]) -> Sequence[int]:
+        begun.append((asyncio.get_running_loop().time(), len(items)))
+        return items
+
+    async def main() -> None:
+        coalescer = Coalescer(send, gap_s=0.05)
+        await coalescer.call([0])
+        await asyncio.gather(*(coalescer.call([n]) for n in range(20)))
+
+    asyncio.run(main())
+    (first_s, one), (second_s, rest) = begun
+    assert (one, rest) == (1, 20)
+    assert second_s - first_s >= 0.04
