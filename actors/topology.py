@@ -465,18 +465,7 @@ def _start_ray(settings: Settings) -> None:
 def _init_ray(settings: Settings) -> None:
     wanted = requested_cpus(settings)
     if not settings.service.ray_address:
-        adopt_orphans()
-        ray.init(
-            address="local",  # whatever other cluster this machine knows of
-            num_cpus=wanted + experiment_cpus(settings),
-            num_gpus=0,
-            resources={SHARD_RESOURCE: most_shards(settings)},
-            object_store_memory=_OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            namespace="penrose",
-        )
+        _start_local_ray(settings)
         return
     _require_reachable(settings.service.ray_address)
     ray.init(address=settings.service.ray_address, namespace="penrose", log_to_driver=False)
@@ -498,6 +487,29 @@ def _init_ray(settings: Settings) -> None:
             f"The actor graph needs {text}.",
             remedy="Add nodes, start them with --resources for shards, or lower service.shards and clients.",
         )
+
+
+def _start_local_ray(settings: Settings) -> None:
+    adopt_orphans()
+    try:
+        ray.init(
+            address="local",  # whatever other cluster this machine knows of
+            num_cpus=requested_cpus(settings) + experiment_cpus(settings),
+            num_gpus=0,
+            resources={SHARD_RESOURCE: most_shards(settings)},
+            object_store_memory=_OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            namespace="penrose",
+        )
+    except Exception as error:
+        if "timed out during startup" not in str(error):  # Ray has no type for it
+            raise
+        raise PlacementError(
+            "Ray did not start within the 30 seconds that it gives itself.",
+            remedy="Try again when this machine is less busy; Ray's logs are in /tmp/ray/session_latest.",
+        ) from error
 
 
 def _require_reachable(address: str) -> None:
