@@ -142,7 +142,7 @@ def _fields(task: Task, signer: str) -> dict[str, object]:
     del plain["public_key"], plain["issuer_keys"]
     plain["identity_key"] = base64.b64encode(task.identity_key).decode()
     plain["counter_sets"] = [each.name for each in task.counter_sets]
-    plain |= {name: plain[name].hex() for name in ("identity_key", "service_key")}
+    plain["service_key"] = task.service_key.hex()
     return {"task_id": task.task_id.hex(), "signer": signer, "key": task.key().fingerprint, **plain}
 
 
