@@ -11,6 +11,7 @@ import msgspec
 import typer._click
 import typer.cli
 import typer.main
+from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 from penrose_ray import wire
@@ -109,7 +110,16 @@ class Generated(SphinxDirective):
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
+def unlink_folders(app: Sphinx, doctree: nodes.document) -> None:
+    """Leave the text of links to folders, which a code host shows and a site does not have."""
+    page = Path(app.env.doc2path(app.env.docname))
+    for link in list(doctree.findall(addnodes.pending_xref)):
+        if link["reftype"] == "myst" and (page.parent / str(link["reftarget"])).is_dir():
+            link.replace_self(link.children)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
+    app.connect("doctree-read", unlink_folders)
     app.add_directive("from-code", Generated)
     return {"parallel_read_safe": True}
