@@ -16,6 +16,7 @@ from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.crypto.unlock import Unlock
+from penrose_ray.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at the design server's keys.")
 FileArgument = Annotated[Path, typer.Argument(help="The key file.")]
@@ -30,6 +31,13 @@ HsmOption = Annotated[
 ]
 
 
+def _place(path: Path) -> None:
+    """Make the folder of a new key file, and find out before a key is made that it cannot be written."""
+    if path.exists():
+        raise ConfigError(f"{path} exists; keys are never overwritten.", remedy="Name another file.")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
 @app.command("new")
 def new(
     path: FileArgument, passphrase_variable: VariableOption = "", hsm: HsmOption = "", bits: BitsOption = 3072
@@ -37,7 +45,10 @@ def new(
     """Make a Paillier key and a signing key and write them to a new file of mode 0600.
 
     Example: PASS=... penrose keys new design_server.key --passphrase-variable PASS
+
+    It takes half a minute and more: n is a product of two safe primes. A missing folder is made.
     """
+    _place(path)
     paillier = PrivateKey.generate(bits, progress=say)
     keys = DesignKeys(paillier, Ed25519PrivateKey.generate())
     Unlock(passphrase_variable, hsm).write(path, keys)
@@ -58,6 +69,7 @@ def rotate(
 
     A rotated key is a new task: sign the draft again. Keep the old file until its last batch is opened.
     """
+    _place(new_path)
     unlock = Unlock(passphrase_variable, hsm)
     signing = unlock.read(old).signing
     paillier = PrivateKey.generate(progress=say)

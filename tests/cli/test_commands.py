@@ -98,14 +98,16 @@ def test_a_key_file_is_shown_by_its_public_halves_only(
 
 
 def test_new_keys_are_for_their_owner_only_and_never_overwrite(call: Call, tmp_path: Path) -> None:
-    path = tmp_path / "new.key"
+    path = tmp_path / "keys" / "new.key"
     code, out, err = call("keys", "new", path)
     assert code == 0, err
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert call("keys", "fingerprint", path)[1] == out
     before = path.read_bytes()
     code, _, err = call("keys", "new", path)
     assert code == 10
+    assert "candidates" not in err, "found out before the key is made"
     assert path.read_bytes() == before
 
 
