@@ -1,6 +1,7 @@
 """Durable intake of sealed reports on one core, from the bytes of their ciphertexts to a committed journal.
 
 The baseline is the published setting without any journal: n = 1,024, one ciphertext a bin, gmpy2, from bytes.
+What needs Ray - HTTP intake and fleets of virtual clients - is in benchmarks/http.py and benchmarks/fleet.py.
 Every report is committed with synchronous=FULL in groups of 1,000, with a new id and a class of its own
 signature; the ciphertexts of 128 sealed reports are used in turn.
 """
@@ -23,7 +24,9 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
+from benchmarks.fleet import fleet_rounds
 from benchmarks.harness import Contender, arguments, finish, show, significant, take_turns
+from benchmarks.http import http_rounds
 from penrose_ray.aggregate.arrival import Arrival, Row, SumKey
 from penrose_ray.aggregate.routing import bucket_of
 from penrose_ray.aggregate.service import ShardService
@@ -90,7 +93,8 @@ def main() -> None:
             show(timings, unit="us")
         result["cost_growth_ratio"] = significant(cost_growth(traffic, Path(folder), options.rounds))
         result["class_growth_ratio"] = significant(class_growth(traffic, Path(folder), options.rounds))
-    finish(result)
+    rounds = min(options.rounds, 5)
+    finish(result | http_rounds(min(rounds, 3)) | fleet_rounds(rounds))
 
 
 def make_traffic() -> Traffic:

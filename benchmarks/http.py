@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from benchmarks.harness import significant
+from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import BINS, Slots, pack
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from penrose_ray.task import Task
 
 CONNECTIONS = 256
+FEW_CONNECTIONS = 32
+"""With many reports a request: more would be told that too much waits."""
 CLASSES = 100
 SINGLY, TOGETHER = 6_000, 30_000
 """Reports of a round with one, and with many a request."""
@@ -82,9 +85,11 @@ def http_rounds(rounds: int) -> dict[str, object]:
                 singly.append(sender.rate(SINGLY, 1))
                 together.append(sender.rate(TOGETHER, MANY))
             rate = statistics.median(singly[1:])
+            gateway_s = sender.gateway_s(ask(topology.gateway.pid.remote()))
             latencies = sender.latencies_s(rate / 2, CALM_S)
     return {
         "http_reports_per_s": significant(rate),
+        "http_gateway_per_s_core": significant(SINGLY / gateway_s),
         "http_many_reports_per_s": significant(statistics.median(together[1:])),
         "http_many": MANY,
         "http_p50_ms": significant(float(np.percentile(latencies, 50)) * 1e3),
@@ -131,8 +136,15 @@ class Sender:
         requests = self.requests(reports, each)
         return reports / asyncio.run(self._as_fast_as_it_goes(requests, each))
 
+    def gateway_s(self, pid: int) -> float:
+        """CPU seconds that the gateway takes for a round of single reports."""
+        before_s = _cpu_s(pid)
+        self.rate(SINGLY, 1)
+        return _cpu_s(pid) - before_s
+
     async def _as_fast_as_it_goes(self, requests: Sequence[bytes], each: int) -> float:
-        lines = [await Line.to(self._place.hostname, self._place.port) for _ in range(CONNECTIONS)]
+        count = CONNECTIONS if each == 1 else FEW_CONNECTIONS
+        lines = [await Line.to(self._place.hostname, self._place.port) for _ in range(count)]
         waiting = iter(requests)
 
         async def work(line: Line) -> None:
@@ -165,6 +177,11 @@ class Sender:
             return time.perf_counter() - due_s
 
         return await asyncio.gather(*(one(*each) for each in enumerate(requests)))
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass

@@ -18,7 +18,7 @@ class UnitCosts:
 
     durable_per_s_core: float = 25_000.0
     """Reports a second that a shard's core takes, from bytes to a committed journal and a sum."""
-    requests_per_s_core: float = 4_767.0
+    requests_per_s_core: float = 2_000.0
     """HTTP requests of one report that a gateway's core answers; clients send reports singly."""
     decrypt_crt_ms: float = 16.0
     """Milliseconds of one core to open one sum of two ciphertexts, 3,072-bit key."""
@@ -46,6 +46,7 @@ class UnitCosts:
 
 MEASURED: Final = {
     "durable_per_s_core": ("aggregate", ("durable_native_per_s_core", "durable_per_s_core")),
+    "requests_per_s_core": ("aggregate", ("http_gateway_per_s_core",)),
     "bytes_per_class": ("aggregate", ("bytes_per_class",)),
     "decrypt_crt_ms": ("crypto", ("decrypt_crt_ms",)),
 }

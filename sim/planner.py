@@ -7,7 +7,7 @@ multiplied (one process, one network, one key holder) is used up.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.crypto.packing import DEFAULT_PROFILE
@@ -22,12 +22,21 @@ from penrose_ray.sim.settings import ReportingSettings
 from penrose_ray.sim.workloads import Group, grouped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penrose_ray.sim.workloads import Workload
 
 DAY_S: Final = 86_400.0
 GROUPS: Final = (Group(0.5, 0.5984), Group(0.5, 1.3308))
 """Applications of configs/coverage-paper.toml."""
 MIXES: Final = {"uniform": (0.5, 0.5), "small": (0.9308, 0.0692), "large": (0.0692, 0.9308)}
+_CHANGES: Final = (
+    ("hostile_clients", 0),
+    ("min_contributors", 50),
+    ("tokens_per_day", 64),
+    ("tokens_per_day", 128),
+    ("tokens_per_day", 8),
+)
 _BUCKETS = 256
 _KEPT_DAYS = 2
 _UNLIMITED = math.inf
@@ -86,6 +95,8 @@ class Plan:
     reports_needed: int
     """Reports that the gate wants of it."""
     gate_opens_at_gpus: float
+    passes_with: tuple[str, ...]
+    """Where sums are withheld: single changes of the task that would let them pass."""
     parts: tuple[Part, ...]
     nodes: int
     usd_per_year: float
@@ -107,8 +118,7 @@ def plan(demand: Demand, costs: UnitCosts | None = None) -> Plan:
     per_client = reports_per_client_day(demand)
     rate = demand.gpus * per_client / DAY_S
     pairs = demand.apps * demand.gpu_models * demand.counter_groups
-    per_pair = demand.gpus * per_client / pairs * demand.rules.batch_s / DAY_S
-    needed = least_passing(rules_of(demand.rules))
+    per_pair, needed = at_the_gate(demand)
     parts = (
         *_service(demand, costs, rate),
         *_tor(demand, costs, rate),
@@ -123,10 +133,32 @@ def plan(demand: Demand, costs: UnitCosts | None = None) -> Plan:
         reports_per_pair=per_pair,
         reports_needed=needed,
         gate_opens_at_gpus=demand.gpus * needed / per_pair,
+        passes_with=() if per_pair >= needed else tuple(passing_changes(demand)),
         parts=parts,
         nodes=nodes,
         usd_per_year=nodes * costs.node_usd_per_year,
     )
+
+
+def at_the_gate(demand: Demand) -> tuple[float, int]:
+    """Reports that a (class, GPU model, counter group) gets a batch, and how many the gate asks for."""
+    pairs = demand.apps * demand.gpu_models * demand.counter_groups
+    days = demand.rules.batch_s / DAY_S
+    return demand.gpus * reports_per_client_day(demand) / pairs * days, least_passing(rules_of(demand.rules))
+
+
+def passing_changes(demand: Demand) -> Iterator[str]:
+    """Single changes with which sums of a fleet that spreads evenly would pass."""
+    tried: list[tuple[str, Demand]] = []
+    if demand.counter_groups > 1:
+        tried.append(("counter_groups = 1", replace(demand, counter_groups=1)))
+    for name, value in _CHANGES:
+        rules = demand.rules.model_copy(update={name: value})
+        tried.append((f"{name} = {value:,}", replace(demand, rules=rules)))
+    for text, changed in tried:
+        got, needed = at_the_gate(changed)
+        if got >= needed:
+            yield f"{text} ({got:,.0f} reports, {needed:,} needed)"
 
 
 def hours_by_mix(demand: Demand) -> dict[str, float]:

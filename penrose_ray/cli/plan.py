@@ -61,6 +61,7 @@ def _summary(result: Plan) -> dict[str, object]:
         "reports_per_pair": result.reports_per_pair,
         "reports_needed": result.reports_needed,
         "gate_opens_at_gpus": result.gate_opens_at_gpus,
+        "passes_with": list(result.passes_with),
         "nodes": result.nodes,
         "usd_per_year": result.usd_per_year,
         "breaks_first": {"part": first.part, "gpus": first.breaks_at_gpus, "limit": first.limit},
@@ -82,6 +83,10 @@ def _print_summary(result: Plan, gpus: int) -> None:
         f"{result.reports_needed:,}: its sums {verdict} "
         f"(they pass from {result.gate_opens_at_gpus:,.0f} GPUs on)."
     )
+    if result.passes_with:
+        print(f"Each of these alone would let them pass: {'; '.join(result.passes_with)}.")
+    elif verdict != "pass":
+        print("No single change of the task would: more GPUs, or fewer applications a task.")
     first = result.breaks_first
     state = "broken at this size" if first.breaks_at_gpus <= gpus else "holds at this size"
     print(f"First to break: {first.part}, at {first.breaks_at_gpus:,.0f} GPUs ({first.limit}); {state}.")

@@ -46,10 +46,21 @@ def test_ten_million_gpus() -> None:
     assert made.reports_needed == 611
     assert made.gate_opens_at_gpus == pytest.approx(10_000_000 * 611 / 16_000)
     parts = {part.part: part for part in made.parts}
-    assert parts["gateways"].units == pytest.approx(made.reports_per_s / 4767)
+    assert parts["gateways"].units == pytest.approx(made.reports_per_s / 2000)
     assert parts["journals"].need == pytest.approx(made.reports_per_s * 172_800 * 2900)
     assert parts["design server"].need == pytest.approx(20_000 * 0.016 / 60)
     assert parts["onion service"].need == pytest.approx(3 * made.reports_per_s)
+
+
+def test_the_gate_is_passed_with_fewer_groups_or_fewer_hostile_clients() -> None:
+    withheld = plan(Demand(gpus=100_000, apps=2000, counter_groups=4))
+    # 32 reports a client a day over 8,000 sums; k alone needs 244, k = 50 with m = 10 still 440
+    assert withheld.reports_per_pair == pytest.approx(400)
+    assert withheld.passes_with == (
+        "counter_groups = 1 (1,600 reports, 611 needed)",
+        "hostile_clients = 0 (400 reports, 244 needed)",
+    )
+    assert plan(Demand(gpus=200_000, apps=2000, counter_groups=4)).passes_with == ()
 
 
 def test_what_breaks_first_is_the_smallest_limit_and_does_not_depend_on_the_size_asked_for() -> None:
