@@ -56,7 +56,7 @@ def read_nsys(path: Path) -> Recording:
     with opened(path) as connection:
         names = tables(connection)
         _warn_of_what_is_missing(connection, names, tally)
-        table = max(filter(_KERNELS.fullmatch, names), default=None)
+        table = kernel_table(names)
         if table is None:
             tally.warn("The file has no kernel table: no CUDA kernel ran while it was recorded.")
         else:
@@ -88,9 +88,14 @@ def _warn_of_what_is_missing(connection: sqlite3.Connection, names: list[str], t
             tally.warn(f"The profiler says {lost} times that it lost events: launches may be missing.")
 
 
+def kernel_table(names: list[str]) -> str | None:
+    """The table of kernels among these tables."""
+    return max(filter(_KERNELS.fullmatch, names), default=None)
+
+
 def _launches(connection: sqlite3.Connection, table: str, names: list[str], tally: Tally) -> Iterator[Launch]:
     present = columns(connection, table)
-    strings = _strings(connection, names)
+    text = strings(connection, names)
     models = _models(connection, names)
     name_columns = [column for column in _NAME_COLUMNS if column in present]
     optional = [column if column in present else "NULL" for column in _OPTIONAL]
@@ -99,7 +104,7 @@ def _launches(connection: sqlite3.Connection, table: str, names: list[str], tall
     for start, end, *rest in connection.execute(f'SELECT {query} FROM "{table}"'):
         count = len(name_columns) or 1
         ids, numbers = rest[:count], [whole(value) for value in rest[count:]]
-        name = next((found for found in (_name(value, strings) for value in ids) if found), "")
+        name = next((found for found in (_name(value, text) for value in ids) if found), "")
         if not name:
             tally.warn("Some kernels have no name in the file.")
         pid, device, context, stream, node, correlation, *sizes = numbers
@@ -119,11 +124,12 @@ def _launches(connection: sqlite3.Connection, table: str, names: list[str], tall
         )
 
 
-def _name(value: object, strings: dict[int, str]) -> str:
-    return value if isinstance(value, str) else strings.get(value, "") if isinstance(value, int) else ""
+def _name(value: object, text: dict[int, str]) -> str:
+    return value if isinstance(value, str) else text.get(value, "") if isinstance(value, int) else ""
 
 
-def _strings(connection: sqlite3.Connection, names: list[str]) -> dict[int, str]:
+def strings(connection: sqlite3.Connection, names: list[str]) -> dict[int, str]:
+    """The texts that other tables name by number."""
     table = max(filter(_STRINGS.fullmatch, names), default=None)
     return dict(connection.execute(f'SELECT id, value FROM "{table}"')) if table else {}
 

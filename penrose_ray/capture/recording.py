@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penrose_ray.capture.marks import Mark
     from penrose_ray.capture.tally import Tally
 
 _VENDORS = {
@@ -54,6 +55,8 @@ class Recording:
     counters: tuple[Counter, ...]
     tally: Tally
     operators_linked: int = 0
+    marks: Mapping[int, tuple[Mark, ...]] = field(default_factory=dict)
+    """Regions by process, their launches counted by `batch.correlation` from 1."""
 
 
 class Launch(NamedTuple):

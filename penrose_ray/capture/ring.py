@@ -70,6 +70,8 @@ _SIZES = struct.Struct("<16s4I")
     104,
     112,
 )
+PID_AT, LAUNCHES_AT = _PID, _LAUNCHES
+"""Where the header has the writer's process and how many launches it has made."""
 _ARMED_SLOTS, _NAME_BYTES = 65_536, 1 << 20
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from penrose_ray.capture import ring
 from penrose_ray.capture.events import Capabilities, EventBatch
 from penrose_ray.capture.launch_order import LaunchOrder
+from penrose_ray.capture.marks import SUFFIX, Mark, read_marks
 from penrose_ray.capture.opencl_device import opencl_counters
 from penrose_ray.capture.queued import DEFAULT_CAPACITY, QueuedSource
 from penrose_ray.errors import SourceError
@@ -83,6 +84,8 @@ class RingSource(QueuedSource):
         self._wanted: dict[int, set[int]] = {}
         """Columns that are asked for, by armed number."""
         self._refused: set[Path] = set()
+        self.marks: dict[int, tuple[Mark, ...]] = {}
+        """Regions of processes that have ended, by process."""
         self._lock_file: int | None = None
 
     def probe(self) -> Capabilities:
@@ -160,7 +163,10 @@ class RingSource(QueuedSource):
                 self._release(process, everything=True)
                 self._account_losses(process, process.file.dropped - process.dropped)
                 process.file.close()
+                if marks := read_marks(path):
+                    self.marks[process.number] = marks
                 path.unlink(missing_ok=True)
+                path.with_suffix(SUFFIX).unlink(missing_ok=True)
                 continue
             self._processes[path] = process
 
@@ -309,7 +315,8 @@ def _runs(records: NDArray[Any], before: NDArray[Any]) -> list[tuple[NDArray[Any
 def remove_rings(directory: Path) -> int:
     """Delete all that capture left in a directory, and the directory when it is empty; returns the rings."""
     count = 0
-    for path in [*directory.glob("*.ring"), *directory.glob(".*"), directory / _LOCK, directory / ring.PLAN]:
+    left = [path for pattern in ("*.ring", f"*{SUFFIX}", ".*") for path in directory.glob(pattern)]
+    for path in [*left, directory / _LOCK, directory / ring.PLAN]:
         count += path.suffix == ".ring"
         path.unlink(missing_ok=True)
     if directory.is_dir() and not any(directory.iterdir()):

@@ -30,6 +30,9 @@ ToolsOption = Annotated[
 RedactOption = Annotated[
     bool, typer.Option("--redact", help="Pseudonyms for all names, so that the result can be passed on.")
 ]
+RegionOption = Annotated[
+    str, typer.Option("--region", help="Only what ran inside regions of this name (pr.annotate, NVTX).")
+]
 PageOption = Annotated[Path | None, typer.Option("--html", help="Also write a page with figures.")]
 
 
@@ -41,6 +44,7 @@ def capture(
     ] = None,
     page: PageOption = None,
     form: FormatOption = Format.TABLE,
+    region: RegionOption = "",
     *,
     redact: RedactOption = False,
 ) -> None:
@@ -53,6 +57,7 @@ def capture(
     from penrose_ray.capture.survey import launchpad  # noqa: PLC0415 - numpy and the sources
     from penrose_ray.capture.tools.live import sampling_rate, watch  # noqa: PLC0415 - as above
     from penrose_ray.capture.tools.reading import of_recording  # noqa: PLC0415 - as above
+    from penrose_ray.capture.tools.regions import only  # noqa: PLC0415 - as above
     from penrose_ray.capture.tools.session import analyse  # noqa: PLC0415 - as above
 
     chosen = chosen_tools(tools)
@@ -66,7 +71,10 @@ def capture(
     say(f"{command[0]} ended with {status} after {launches} launches on {devices} devices")
     for warning in recording.tally.snapshot().warnings:
         say(f"warning: {warning}")
-    show(analyse(of_recording(recording, Path(command[0]).name), chosen), chosen, form, page, redact=redact)
+    traces = only(of_recording(recording, Path(command[0]).name), region)
+    if region:
+        traces = announced(traces, redact=redact)
+    show(analyse(traces, chosen), chosen, form, page, redact=redact)
     if status:
         raise typer.Exit(status if status > 0 else 128 - status)
 

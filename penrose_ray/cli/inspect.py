@@ -9,7 +9,15 @@ import msgspec
 import typer
 
 from penrose_ray.capture.summary import summarise
-from penrose_ray.cli.capture import PageOption, RedactOption, ToolsOption, announced, chosen_tools, show
+from penrose_ray.cli.capture import (
+    PageOption,
+    RedactOption,
+    RegionOption,
+    ToolsOption,
+    announced,
+    chosen_tools,
+    show,
+)
 from penrose_ray.cli.output import Format, FormatOption, print_rows
 from penrose_ray.errors import TraceError
 
@@ -21,6 +29,7 @@ def inspect(
     tools: ToolsOption = "",
     page: PageOption = None,
     form: FormatOption = Format.TABLE,
+    region: RegionOption = "",
     *,
     redact: RedactOption = False,
 ) -> None:
@@ -28,16 +37,17 @@ def inspect(
 
     Example: penrose inspect trace.json.gz --format json
 
-    With -t TOOL,... tools look at the files instead, all ranks together.
+    With -t TOOL,... tools look at the files instead, all ranks together, with --region at one region alone.
 
     Exit code 20 when no file at all can be read, with tools when one of them cannot.
     """
     if tools:
         from penrose_ray.capture.tools.reading import read_traces  # noqa: PLC0415 - only with tools
+        from penrose_ray.capture.tools.regions import only  # noqa: PLC0415 - as above
         from penrose_ray.capture.tools.session import analyse  # noqa: PLC0415 - as above
 
         chosen = chosen_tools(tools)
-        traces = announced(read_traces(files), redact=redact)
+        traces = announced(only(read_traces(files), region), redact=redact)
         show(analyse(traces, chosen), chosen, form, page, redact=redact)
         return
     summaries = [summarise(path) for path in files]

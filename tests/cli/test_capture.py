@@ -130,3 +130,55 @@ def test_labels_and_notes_of_tools_say_neither_who_nor_where(
     assert "<name>_4711.pt.trace.json.gz" in out
     assert "&lt;name&gt;_4711.pt.trace.json.gz" in page.read_text()
     assert "gpu-box-17" not in out + err + page.read_text()
+
+
+MARKED = """
+import penrose_ray as pr
+from penrose_ray.actors.programs import sort, stencil
+stencil.run(lambda: False, max_steps=20)
+with pr.annotate("second half"):
+    sort.run(lambda: False, max_steps=3)
+"""
+
+
+@needs_compiler
+def test_a_region_of_a_captured_program_is_shown_alone(call: Call) -> None:
+    tools = ["capture", "-t", "kernel_frequency", "--format", "json", "--source", "opencl"]
+    program = ["--", sys.executable, "-c", MARKED]
+
+    code, out, err = call(*tools, *program)
+    assert code == 0, err
+    everything = {row["kernel"]: row["count"] for row in json.loads(out)[0]["rows"]}
+    code, out, err = call(*tools, "--region", "second half", *program)
+    assert code == 0, err
+    half = {row["kernel"]: row["count"] for row in json.loads(out)[0]["rows"]}
+    code, _, err = call(*tools, "--region", "third half", *program)
+    assert code == 0, err
+    assert "there are second half." in err
+
+    assert half
+    assert set(half) < set(everything)
+    assert all(everything[kernel] == count for kernel, count in half.items())
+
+
+def test_one_region_of_a_file_is_shown_alone(call: Call, tmp_path: Path) -> None:
+    place = {"ph": "X", "pid": 1, "tid": 1}
+    events: list[dict[str, object]] = [
+        {**place, "cat": "user_annotation", "name": "eval", "ts": 100, "dur": 50}
+    ]
+    for number, ts in enumerate((10, 110, 120), start=1):
+        args = {"correlation": number, "device": 0, "stream": 7}
+        events += [
+            {**place, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": ts, "dur": 1, "args": args},
+            {**place, "cat": "kernel", "name": "k", "ts": ts + 2, "dur": 3, "args": args},
+        ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+
+    code, out, err = call("inspect", "-t", "kernel_frequency", "--region", "eval", "--format", "json", path)
+    assert code == 0, err
+    assert json.loads(out)[0]["rows"][0]["count"] == 2
+    code, out, err = call("inspect", "-t", "kernel_frequency", "--region", "test", "--format", "json", path)
+    assert code == 0, err
+    assert json.loads(out)[0]["rows"] == []
+    assert "There is no region 'test'; there are eval." in err

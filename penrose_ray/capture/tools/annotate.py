@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,8 +17,9 @@ def annotate(region: str) -> Iterator[None]:
     """Name what runs inside, as a context manager or a decorator.
 
     The region becomes a range of PyTorch's profiler and an NVTX range, through PyTorch and CuPy as far as the
-    program has imported them; nothing is imported here, so that without them it costs a microsecond. Tools
-    group by it: `operator_map` has a column `region`.
+    program has imported them; nothing is imported here, so that without them it costs a microsecond. In an
+    OpenCL program under `penrose capture` it is noted which launches fell into it. Tools group by it
+    (`operator_map` has a column `region`), and `--region` shows them one alone.
 
     Args:
         region: any text without a line break; it stays on this machine.
@@ -34,4 +37,9 @@ def annotate(region: str) -> Iterator[None]:
         if nvtx is not None:
             nvtx.RangePush(region)
             stack.callback(nvtx.RangePop)
+        directory = os.environ.get("PENROSE_RING_DIR")
+        if directory:
+            from penrose_ray.capture.marks import marked  # noqa: PLC0415 - only a captured program needs it
+
+            stack.enter_context(marked(Path(directory), region))
         yield

@@ -62,8 +62,8 @@ def link(trace: Trace) -> Links:
         operator=operator,
         top=top,
         forward=_forward(trace, operators, nesting, operator),
-        source=_around(host, _nesting(host, kinds[HostKind.SOURCE]), kinds[HostKind.SOURCE], anchor),
-        region=_around(host, _nesting(host, kinds[HostKind.REGION]), kinds[HostKind.REGION], anchor),
+        source=around(host, kinds[HostKind.SOURCE], anchor),
+        region=trace.marked if trace.marked is not None else around(host, kinds[HostKind.REGION], anchor),
         how=how,
     )
 
@@ -81,6 +81,11 @@ def _match(wanted: Rows, keys: Rows, rows: Rows) -> Rows:
 
 def _nesting(host: HostTable, rows: Rows) -> Nesting:
     return Nesting(host.thread[rows], host.start_ns[rows], host.end_ns[rows])
+
+
+def around(host: HostTable, rows: Rows, inner: Rows) -> Rows:
+    """The innermost of `rows` (of `host`) around the beginning of each inner row, -1 for none."""
+    return _around(host, _nesting(host, rows), rows, inner)
 
 
 def _around(host: HostTable, nesting: Nesting, rows: Rows, inner: Rows) -> Rows:

@@ -76,9 +76,11 @@ def watch(
             tally.warn(warning)
         if health.dropped:
             tally.warn(f"{health.dropped} launches came faster than they were read and are missing.")
-        return Recording(
-            "live", batch, tuple(source.names), tuple(source.devices), source.counters, tally
-        ), status
+        recording = Recording(
+            "live", batch, tuple(source.names), tuple(source.devices), source.counters, tally,
+            marks=source.marks if "opencl" in pad.sources else {},
+        )  # fmt: skip
+        return recording, status
 
 
 def _drain(

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from penrose_ray.capture.tools.base import Advice, Findings, Tool
-from penrose_ray.capture.tools.nesting import Nesting
-from penrose_ray.capture.tools.trace import HostKind
+from penrose_ray.capture.tools.lifetimes import Lifetimes, lifetimes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from penrose_ray.capture.tools.trace import MemoryTable, Trace
+    from penrose_ray.capture.tools.trace import Trace
 
 _LARGE = 0.3
 _SHORT_NS = 1_000_000
@@ -52,58 +49,31 @@ class MemoryTimeline(Tool):
 
     def visit(self, trace: Trace) -> None:
         """Add one rank."""
-        memory = trace.memory
-        host = trace.host
-        operators = np.flatnonzero(host.kind == HostKind.OPERATOR)
-        nesting = Nesting(host.thread[operators], host.start_ns[operators], host.end_ns[operators])
-        for device in np.unique(memory.device[memory.device >= 0]):
-            mine = memory.take(memory.device == device)
-            mine = mine.take(np.argsort(mine.time_ns, kind="stable"))
-            born = np.flatnonzero(mine.size_bytes > 0)
-            if not len(born):
-                continue
-            died = np.flatnonzero((mine.size_bytes < 0) & (mine.block > 0))
-            end = np.full(int(mine.block.max()) + 1, np.iinfo(np.int64).max)
-            end[mine.block[died]] = mine.time_ns[died]
-            own = (mine.size_bytes > 0) | (mine.block > 0)
-            level = np.cumsum(np.where(own, mine.size_bytes, 0))
-            at = mine.time_ns[int(level.argmax())]
-            self._peak = max(self._peak, int(level.max()))
-            inner = nesting.enclosing(mine.thread[born], mine.time_ns[born])
-            names = np.where(inner >= 0, host.name[operators[inner]], -1) if len(operators) else inner
-            self._operators(trace, int(device), names, mine.take(born), end[mine.block[born]], int(at))
+        for lives in lifetimes(trace):
+            self._peak = max(self._peak, lives.peak_bytes)
+            self._operators(trace, lives)
 
-    def _operators(
-        self,
-        trace: Trace,
-        device: int,
-        names: NDArray[np.int64],
-        born: MemoryTable,
-        end: NDArray[np.int64],
-        at: int,
-    ) -> None:
-        freed = end != np.iinfo(np.int64).max
-        life = np.where(freed, end - born.time_ns, 0)
+    def _operators(self, trace: Trace, lives: Lifetimes) -> None:
+        freed, at_peak, sizes = lives.freed, lives.at_peak, lives.born.size_bytes
+        life = np.where(freed, lives.end_ns - lives.born.time_ns, 0)
         self._lives += int(freed.sum())
         self._short += int((freed & (life < _SHORT_NS)).sum())
         groups: defaultdict[str, list[int]] = defaultdict(list)
-        for row, name in enumerate(names.tolist()):
-            groups[trace.names[name] if name >= 0 else ""].append(row)
-        for operator, listed in groups.items():
+        for row, operator in enumerate(lives.operator.tolist()):
+            groups[trace.names[trace.host.name[operator]] if operator >= 0 else ""].append(row)
+        for name, listed in groups.items():
             rows = np.array(listed)
-            size, alive = born.size_bytes[rows], (born.time_ns[rows] <= at) & (end[rows] > at)
+            ended = freed[rows]
             self._rows.append(
                 {
                     "rank": trace.label,
-                    "device": device,
-                    "operator": operator,
+                    "device": lives.device,
+                    "operator": name,
                     "allocations": len(rows),
-                    "allocated_bytes": int(size.sum()),
-                    "at_peak_bytes": int(size[alive].sum()),
-                    "kept_bytes": int(size[~freed[rows]].sum()),
-                    "median_life_ns": float(np.median(life[rows][freed[rows]]))
-                    if freed[rows].any()
-                    else np.nan,
+                    "allocated_bytes": int(sizes[rows].sum()),
+                    "at_peak_bytes": int(sizes[rows][at_peak[rows]].sum()),
+                    "kept_bytes": int(sizes[rows][~ended].sum()),
+                    "median_life_ns": float(np.median(life[rows][ended])) if ended.any() else np.nan,
                 }
             )
 

@@ -27,6 +27,7 @@ BUILT_IN = {
     "roofline": "Roofline",
     "access_pattern": "AccessPattern",
     "memory_timeline": "MemoryTimeline",
+    "tensor_timeline": "TensorTimeline",
     "atomics": "Atomics",
     "llm": "LanguageModel",
     "uvm_faults": "UvmFaults",

@@ -136,6 +136,8 @@ class Trace:
     shapes: tuple[str, ...] = ("",)
     counters: Mapping[Counter, NDArray[np.float64]] | None = None
     """Measured values, aligned with `device`; NaN where nothing was measured."""
+    marked: NDArray[np.int64] | None = None
+    """Aligned with `device`: the row of `host` that is its region, -1 for none; None where times tell."""
     warnings: tuple[str, ...] = ()
 
     @property

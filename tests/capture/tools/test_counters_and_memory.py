@@ -107,10 +107,44 @@ def test_peak_holders_and_what_is_never_freed(write_kineto: Callable[..., Path])
         memory(50, -777, 55),
         memory(60, -100, 1),
     ]
-    (findings,) = analyse_files([write_kineto(events)], load(["memory_timeline"]))
+    findings, tensors = analyse_files([write_kineto(events)], load(["memory_timeline", "tensor_timeline"]))
     rows = {row["operator"]: row for row in findings.frame.to_dict("records")}
     assert findings.figures["peak_bytes"] == 400
     assert rows["aten::b"]["at_peak_bytes"] == 300
     assert rows["aten::b"]["median_life_ns"] == 9000
     assert (rows["aten::a"]["allocations"], rows["aten::a"]["at_peak_bytes"]) == (2, 100)
     assert rows["aten::a"]["kept_bytes"] == 150
+
+    columns = ["operator", "size_bytes", "born_ns", "life_ns", "freed", "at_peak"]
+    assert tensors.frame[columns].to_numpy().tolist() == [
+        ["aten::b", 300, 10_000, 9_000, True, True],
+        ["aten::a", 150, 30_000, 19_000, False, False],
+        ["aten::a", 100, 0, 49_000, True, True],
+    ]
+    (advice,) = tensors.advice
+    assert "25% of the peak, for 100% of the recording" in advice.evidence
+
+
+def test_a_tensor_has_the_inputs_source_and_region_of_its_operator(write_kineto: Callable[..., Path]) -> None:
+    place = {"ph": "X", "pid": 1, "tid": 1}
+    inputs = {"Input Dims": [[64, 32]], "Input type": ["float"]}
+    memory = {"Bytes": 8192, "Addr": 1, "Device Type": 1, "Device Id": 0}
+    events = [
+        {**place, "cat": "user_annotation", "name": "forward", "ts": 0, "dur": 50},
+        {**place, "cat": "python_function", "name": "model.py(7): step", "ts": 1, "dur": 40},
+        {**place, "cat": "cpu_op", "name": "aten::relu", "ts": 10, "dur": 9, "args": inputs},
+        {
+            "ph": "i",
+            "cat": "cpu_instant_event",
+            "name": "[memory]",
+            "pid": 1,
+            "tid": 1,
+            "ts": 11,
+            "args": memory,
+        },
+    ]
+    (findings,) = analyse_files([write_kineto(events)], load(["tensor_timeline"]))
+    (row,) = findings.frame.to_dict("records")
+    assert (row["operator"], row["source"], row["region"]) == ("aten::relu", "model.py(7): step", "forward")
+    assert row["inputs"] == '[[64,32]]["float"]'
+    assert not row["freed"]
