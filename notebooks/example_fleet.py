@@ -5,7 +5,7 @@ No launch here ran on a GPU. The task holds no key, because nothing is encrypted
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,7 +68,9 @@ def counter_sets() -> tuple[CounterSet, ...]:
     )
 
 
-def example_release(path: Path, *, days: int = 2, slower: float = 1.0, seed: int = 1) -> Path:
+def example_release(
+    path: Path, *, days: int = 2, slower: float = 1.0, noise_sigma: float = 0.0, seed: int = 1
+) -> Path:
     """Write the fleet's release; `slower` stretches the durations of the training class."""
     sets, random = counter_sets(), np.random.default_rng(seed)
     task = Task(
@@ -78,11 +80,16 @@ def example_release(path: Path, *, days: int = 2, slower: float = 1.0, seed: int
         counter_sets=sets,
         rotation=(tuple(each.name for each in sets),),
         tokens_per_day=0,
+        noise_sigma=noise_sigma,
     )
     openings = []
     for day in range(FIRST_DAY, FIRST_DAY + days):
         sums = [
-            _sum(one, application, place, day, random, slower if application.name == "training" else 1.0)
+            _noisy(
+                _sum(one, application, place, day, random, slower if application.name == "training" else 1.0),
+                noise_sigma,
+                random,
+            )
             for place, application in enumerate(FLEET)
             for one in sets
         ]
@@ -114,6 +121,13 @@ def _sum(
         samples=int(counts.sum()),
         counts=counts,
     )
+
+
+def _noisy(sum_: OpenedSum, sigma: float, random: np.random.Generator) -> OpenedSum:
+    """With noise of the size that a release desk adds; here it comes from a seed."""
+    noise = np.rint(random.normal(0.0, sigma, len(sum_.counts))).astype(np.int64)
+    counts = sum_.counts + noise
+    return replace(sum_, counts=counts, samples=int(counts.sum()))
 
 
 def _values(name: str, app: Application, random: np.random.Generator, slower: float) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,7 +85,8 @@ class RayHead:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._log.write(line)
-            if "Ray runtime started" in line:
+            if found := re.search(r"--address='([\d.:]+)'", line):
+                self.address = found[1]
                 return self
         self.__exit__()
         raise RuntimeError((self._home / "head.log").read_text())
