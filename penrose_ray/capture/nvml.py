@@ -6,7 +6,7 @@ Both describe the whole device (or MIG instance), so they never enter a kernel's
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penrose_ray.capture.events import Capabilities
 from penrose_ray.capture.gauge import GaugeSource, Reading
@@ -32,6 +32,18 @@ _REASONS = {
 }
 
 
+class _Device(NamedTuple):
+    """A GPU, or an instance of one in MIG mode."""
+
+    handle: Any
+    whole: Any
+    """The GPU's own handle."""
+    instance: int | None
+    """Number of the GPU instance."""
+    uuid: str
+    model: str
+
+
 class NvmlSource(GaugeSource):
     """Readings of every GPU, and of every MIG instance of GPUs in MIG mode."""
 
@@ -49,12 +61,12 @@ class NvmlSource(GaugeSource):
             return Capabilities(available=False, per_kernel_counters=False, reasons=(str(error),))
         reasons = ["NVML reads whole devices, no single kernels."]
         with suppress(nvml.NVMLError):
-            for handle, uuid, _ in _devices(nvml, reasons.append):
-                if _value(nvml, "nvmlDeviceGetUtilizationRates", handle) is None:
-                    reasons.append(f"{uuid} gives no utilisation (MIG instances do not).")
-                if not _has_gpm(nvml, handle):
+            for each in _devices(nvml, reasons.append):
+                if _value(nvml, "nvmlDeviceGetUtilizationRates", each.handle) is None:
+                    reasons.append(f"{each.uuid} gives no utilisation (MIG instances do not).")
+                if not _has_gpm(nvml, each.whole):
                     reasons.append(
-                        f"{uuid} has no GPM (Hopper or newer is needed): DRAM and tensor use stay NaN."
+                        f"{each.uuid} has no GPM (Hopper or newer is needed): DRAM and tensor use stay NaN."
                     )
         nvml.nvmlShutdown()
         return Capabilities(available=True, per_kernel_counters=False, reasons=tuple(reasons))
@@ -71,32 +83,33 @@ class NvmlSource(GaugeSource):
     def _readings(self) -> Sequence[Reading]:
         nvml = self._nvml
         readings: list[Reading] = []
-        for handle, uuid, model in _devices(nvml, self.tally.warn):
+        for each in _devices(nvml, self.tally.warn):
             found: dict[Counter, float | None] = {}
-            rates = _value(nvml, "nvmlDeviceGetUtilizationRates", handle)
-            power = _value(nvml, "nvmlDeviceGetPowerUsage", handle)
+            rates = _value(nvml, "nvmlDeviceGetUtilizationRates", each.handle)
+            power = _value(nvml, "nvmlDeviceGetPowerUsage", each.handle)
             if rates is not None:
                 found |= {UTILISATION: float(rates.gpu), MEMORY_CONTROLLER: float(rates.memory)}
             found[POWER] = None if power is None else power / 1000
-            found |= self._gpm(handle, uuid)
-            readings.append(
-                Reading(
-                    uuid, model, {counter: value for counter, value in found.items() if value is not None}
-                )
-            )
+            found |= self._gpm(each)
+            values = {counter: value for counter, value in found.items() if value is not None}
+            readings.append(Reading(each.uuid, each.model, values))
         return readings
 
-    def _gpm(self, handle: Any, uuid: str) -> dict[Counter, float | None]:  # noqa: ANN401 - NVML's handle
+    def _gpm(self, device: _Device) -> dict[Counter, float | None]:
         """DRAM and tensor use since the last reading of the device; nothing at the first one."""
         nvml = self._nvml
-        if not _has_gpm(nvml, handle):
+        if not _has_gpm(nvml, device.whole):
             return {}
         sample = nvml.nvmlGpmSampleAlloc()
-        if _value(nvml, "nvmlGpmSampleGet", handle, sample) is None:
+        if device.instance is None:
+            taken = _value(nvml, "nvmlGpmSampleGet", device.whole, sample)
+        else:
+            taken = _value(nvml, "nvmlGpmMigSampleGet", device.whole, device.instance, sample)
+        if taken is None:
             nvml.nvmlGpmSampleFree(sample)
             return {}
-        before = self._samples.get(uuid)
-        self._samples[uuid] = sample
+        before = self._samples.get(device.uuid)
+        self._samples[device.uuid] = sample
         if before is None:
             return {}
         wanted = {DRAM: nvml.NVML_GPM_METRIC_DRAM_BW_UTIL, TENSOR: nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL}
@@ -155,8 +168,8 @@ def _value(nvml: Any, function: str, *arguments: Any) -> Any:  # noqa: ANN401 - 
     return True if value is None else value
 
 
-def _devices(nvml: Any, warn: Callable[[str], None]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401 - NVML's own
-    """Handle, UUID and model of every GPU that answers, or of the instances of one in MIG mode."""
+def _devices(nvml: Any, warn: Callable[[str], None]) -> Iterator[_Device]:  # noqa: ANN401 - NVML's own
+    """Every GPU that answers, or the instances of one in MIG mode."""
     for index in range(_value(nvml, "nvmlDeviceGetCount") or 0):
         handle = _value(nvml, "nvmlDeviceGetHandleByIndex", index)
         model = None if handle is None else _value(nvml, "nvmlDeviceGetName", handle)
@@ -165,7 +178,7 @@ def _devices(nvml: Any, warn: Callable[[str], None]) -> Iterator[tuple[Any, str,
             continue
         mode = _value(nvml, "nvmlDeviceGetMigMode", handle)
         if not mode or mode is True or mode[0] != 1:
-            yield handle, nvml.nvmlDeviceGetUUID(handle), model
+            yield _Device(handle, handle, None, nvml.nvmlDeviceGetUUID(handle), model)
             continue
         for place in range(_value(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
             instance = _value(
@@ -175,4 +188,5 @@ def _devices(nvml: Any, warn: Callable[[str], None]) -> Iterator[tuple[Any, str,
                 place,
             )
             if instance is not None:
-                yield instance, nvml.nvmlDeviceGetUUID(instance), model
+                number = _value(nvml, "nvmlDeviceGetGpuInstanceId", instance) or 0
+                yield _Device(instance, handle, number, nvml.nvmlDeviceGetUUID(instance), model)

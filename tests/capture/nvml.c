@@ -1,5 +1,7 @@
-/* Stands in for the driver's library: two GPUs, the second one in MIG mode, no GPM; INIT is what nvmlInit says. */
+/* Stands in for the driver's library: two GPUs, the second one in MIG mode; INIT is what nvmlInit says, and
+ * with GPM there are GPM's samples: of instance 4 for the second GPU, and no tensor use of it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 typedef struct { unsigned gpu, memory; } rates;
 static unsigned devices = 2, lost_from = 2;
@@ -92,3 +94,64 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
     return 0;
 }
 
+#ifdef GPM
+typedef struct {
+    unsigned version, count;
+    long *before, *after;
+    struct {
+        unsigned id;
+        int status;
+        double value;
+        char *texts[3];
+    } metrics[];
+} metrics_request;
+
+int nvmlDeviceGetGpuInstanceId(void *device, unsigned *number)
+{
+    *number = 4;
+    return device == (void *)7777 ? 0 : 2;
+}
+
+int nvmlGpmQueryDeviceSupport(void *device, unsigned support[2])
+{
+    support[1] = device == (void *)1 || device == (void *)2;
+    return 0;
+}
+
+int nvmlGpmSampleAlloc(long **sample)
+{
+    *sample = calloc(1, sizeof **sample);
+    return 0;
+}
+
+int nvmlGpmSampleFree(long *sample)
+{
+    free(sample);
+    return 0;
+}
+
+int nvmlGpmSampleGet(void *device, long *sample)
+{
+    static long taken;
+    *sample = taken += 100;
+    return device == (void *)1 ? 0 : 3;
+}
+
+int nvmlGpmMigSampleGet(void *device, unsigned instance, long *sample)
+{
+    static long taken;
+    *sample = taken += 1;
+    return device == (void *)2 && instance == 4 ? 0 : 2;
+}
+
+/* DRAM (10) by the distance of the samples, tensor use (5) of the whole GPU only */
+int nvmlGpmMetricsGet(metrics_request *request)
+{
+    long passed = *request->after - *request->before;
+    for (unsigned at = 0; at < request->count; at++) {
+        request->metrics[at].value = request->metrics[at].id + (double)passed / 1000;
+        request->metrics[at].status = request->metrics[at].id == 5 && passed < 100 ? 3 : 0;
+    }
+    return 0;
+}
+#endif

@@ -172,25 +172,30 @@ ASK = """
 import json
 from penrose_ray.capture.nvml import NvmlSource
 from penrose_ray.clock import ManualClock
-source = NvmlSource(clock=ManualClock())
+clock = ManualClock()
+source = NvmlSource(clock=clock)
 found = source.probe()
 answer = [found.available, found.reasons]
 if found.available:
     with source:
+        source.poll(10)
+        clock.advance(1)
         batch = source.poll(10)
         answer += [source.devices, [[None if v != v else v for v in row] for row in batch.counters.tolist()]]
 print(json.dumps(answer))
 """
 
 
-def _ask_nvml(folder: Path, init: int | None) -> list[object]:
+def _ask_nvml(folder: Path, init: int | None, *options: str) -> list[object]:
     pytest.importorskip("pynvml")
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler on this machine")
     if init is not None:
         library = folder / "libnvidia-ml.so.1"
-        subprocess.run([compiler, f"-DINIT={init}", "-shared", "-fPIC", "-o", library, NVML], check=True)
+        subprocess.run(
+            [compiler, f"-DINIT={init}", *options, "-shared", "-fPIC", "-o", library, NVML], check=True
+        )
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", ASK], env=environment, check=True, capture_output=True, text=True
@@ -206,6 +211,13 @@ def test_nvml_reads_devices_and_mig_instances_and_nothing_they_lack(tmp_path: Pa
     assert values == [[63, 21, 350.5, None, None], [None, None, 350.5, None, None]]
     assert "MIG-7 gives no utilisation (MIG instances do not)." in reasons  # type: ignore[operator]
     assert any("GPM" in reason for reason in reasons)  # type: ignore[attr-defined]
+
+
+def test_gpm_gives_dram_and_tensor_use_of_gpus_and_instances(tmp_path: Path) -> None:
+    """From the second reading on; what a device does not offer is not measured."""
+    _, reasons, _, values = _ask_nvml(tmp_path, 0, "-DGPM")
+    assert values == [[63, 21, 350.5, 10.1, 5.1], [None, None, 350.5, 10.001, None]]
+    assert not any("GPM" in reason for reason in reasons)  # type: ignore[attr-defined]
 
 
 def test_nvml_without_a_driver_says_so(tmp_path: Path) -> None:
