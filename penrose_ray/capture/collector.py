@@ -1,7 +1,8 @@
 """Several ranks and nodes in one analysis: one address that all of them send their launches to.
 
 Frames are length-prefixed MessagePack of fixed types; whoever does not know the token or breaks the protocol
-is cut off. Kernel names travel in clear text: use it inside one owner's cluster, on addresses of its own.
+is cut off. Without a salt kernel names travel in clear text: use it inside one owner's cluster, on addresses
+of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from penrose_ray.capture.events import Capabilities, EventBatch
 from penrose_ray.capture.queued import DEFAULT_CAPACITY, QueuedSource
+from penrose_ray.capture.scrub import salted
 from penrose_ray.errors import SourceError
 from penrose_ray.histogram import Counter
 
@@ -283,13 +285,18 @@ class Forwarder:
         source: an open source.
         address: the collector's.
         token: the collector's.
+        salt: 32 bytes or more that all ranks share and the collector need not know: pseudonyms are sent for
+            kernel names, equal ones for equal names.
 
     Raises:
         SourceError: nobody listens there.
     """
 
-    def __init__(self, source: EventSource, address: tuple[str, int], token: bytes) -> None:
+    def __init__(
+        self, source: EventSource, address: tuple[str, int], token: bytes, *, salt: bytes | None = None
+    ) -> None:
         self._source = source
+        self._salt = salt
         self._sent_names = self._sent_devices = 0
         self._frames = _Frames()
         try:
@@ -335,8 +342,11 @@ class Forwarder:
 
     def _launches(self, batch: EventBatch) -> Launches:
         names, devices = list(self._source.names), list(self._source.devices)
+        fresh = names[self._sent_names :]
+        if self._salt is not None:
+            fresh = [salted(name, self._salt) for name in fresh]
         message = Launches(
-            tuple(names[self._sent_names :]),
+            tuple(fresh),
             tuple(devices[self._sent_devices :]),
             len(batch),
             tuple(np.ascontiguousarray(getattr(batch, name)).tobytes() for name in _COLUMNS),

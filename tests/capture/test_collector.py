@@ -10,6 +10,7 @@ import pytest
 from penrose_ray.capture.collector import Collector, Forwarder
 from penrose_ray.capture.events import EventBatch
 from penrose_ray.capture.replay import ReplaySource
+from penrose_ray.capture.scrub import salted
 from penrose_ray.errors import SourceError
 from penrose_ray.histogram import Counter
 
@@ -101,6 +102,23 @@ def test_armed_launches_are_measured_by_every_rank(rank_file: Callable[[int, int
         for process in range(2):
             mine = batch.take(batch.process == process)
             assert np.flatnonzero(~np.isnan(mine.counters[:, 0])).tolist() == [2, 11]
+        for forwarder in forwarders:
+            forwarder.close()
+
+
+def test_salted_names_stay_equal_among_ranks_and_are_no_names(
+    rank_file: Callable[[int, int], Path],
+) -> None:
+    salt = bytes(range(32))
+    sources = [_open(rank_file(0, 20)) for _ in range(2)]
+    with Collector(sources[0].counters, TOKEN) as collector:
+        forwarders = [Forwarder(source, collector.address, TOKEN, salt=salt) for source in sources]
+        for forwarder in forwarders:
+            forwarder.forward()
+        batch = _gather(collector, 40)
+        assert collector.names == [salted(f"rank 0 kernel {number}", salt) for number in (1, 0)]
+        for process in range(2):
+            assert np.bincount(batch.name_id[batch.process == process]).tolist() == [10, 10]
         for forwarder in forwarders:
             forwarder.close()
 
