@@ -28,7 +28,6 @@ from penrose_ray.capture.nvml import DRAM, NvmlSource
 from penrose_ray.capture.opencl_device import pick_device, vendor_of
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.blinding import Encryptor
-from penrose_ray.crypto.kernel.native import SWITCH
 from penrose_ray.draft import CounterDraft
 from penrose_ray.errors import SourceError
 from penrose_ray.task import Task, sign
@@ -241,7 +240,6 @@ def cost_of(folder: Path, url: str, program: str, *, budget_percent: float) -> C
 
 def seal_ms(rounds: int) -> float:
     """CPU time to encrypt one histogram as the daemon does, blinding included."""
-    os.environ[SWITCH] = "0"
     task = task_for("any")
     encryptor = Encryptor(task.key(), task.profile(), small=True)
     plaintexts = [1] * task.profile().ciphertexts

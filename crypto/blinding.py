@@ -69,8 +69,10 @@ class _FixedBaseBlinding:
         n, n2 = self._key.n, self._key.n_squared
         root = random_unit(n, self._randbits)
         hs = gmpy2.powmod(n - root * root % n, n, n2)
+        if self._small:
+            return FixedBase(hs, n2, self._exponent_bits, small=True)
         comb = native.comb(hs, n2, self._key.bits // 4, self._exponent_bits)
-        return comb or FixedBase(hs, n2, self._exponent_bits, small=self._small)
+        return comb or FixedBase(hs, n2, self._exponent_bits)
 
     def blindings(self, count: int) -> list[mpz]:
         return self._power.powers([self._randbits(self._exponent_bits) for _ in range(count)])
@@ -89,8 +91,9 @@ class Encryptor:
     """Encrypts and re-randomises under one public key.
 
     `exponent` picks the randomness: "half" (|n|/2 bits, the published proof), "short" (448 or 512 bits,
-    a stronger assumption) or "textbook" (r^n). `small` is for processes that seal now and then: where the
-    native kernel is off, tables take 5 MB instead of 38. `randbits` is for tests and vectors only.
+    a stronger assumption) or "textbook" (r^n). `small` is for processes that seal now and then: tables
+    of 5 MB instead of 38, and no native kernel, whose compiler takes 40. `randbits` is for tests and vectors
+    only.
 
     Raises:
         WrongKeyError: the key's size is not the profile's.

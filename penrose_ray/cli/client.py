@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penrose_ray.cli.output import say
-from penrose_ray.crypto.kernel.native import SWITCH
 from penrose_ray.errors import ConfigError, PolicyError
 from penrose_ray.task import Task, verify
 
@@ -72,7 +71,6 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 
     Programs are captured when they are started with the variables that `penrose client env` prints.
     """
-    os.environ.setdefault(SWITCH, "0")  # llvmlite takes 40 MB; a report an hour does not need it
     from penrose_ray.actors.daemon import HostClient, StateDirectory  # noqa: PLC0415 - numpy and capture
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415

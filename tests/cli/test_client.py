@@ -37,6 +37,15 @@ from penrose_ray.actors.programs import stencil
 stencil.run(lambda: False, max_steps=400)
 """
 
+LOADED = """
+import sys
+from penrose_ray.cli.app import main
+try:
+    main()
+except SystemExit as ended:
+    print(ended.code, *sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
 
 @pytest.fixture
 def home(tmp_path: Path, design_keys: DesignKeys) -> Path:
@@ -275,3 +284,16 @@ def test_sigterm_ends_a_client_whole(home: Path, gateway: str) -> None:
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(timeout=30) == 0
     assert {len(body) for body in Taker.taken} <= {RECORD_BYTES}
+
+
+def test_a_daemon_loads_nothing_heavy(home: Path, gateway: str) -> None:
+    options = [str(each) for each in arguments(home, gateway)]
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *options], capture_output=True, text=True, check=True
+    )
+    code, *loaded = done.stdout.split()
+    assert code == "0", done.stderr
+    assert Taker.taken
+    heavy = {"ray", "pandas", "pyarrow", "matplotlib", "llvmlite", "pyopencl", "aiohttp", "opendp", "stem"}
+    assert {"numpy", "gmpy2"} <= set(loaded)
+    assert heavy & set(loaded) == set()
