@@ -31,10 +31,10 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 class RaySink:
     """Hands on to `ray.util.metrics`; Ray's agent serves them as `ray_penrose_...`.
 
-    Every second: a change costs Ray some 10 us, and a request makes several.
+    Ten times a second: a change costs Ray some 10 us, and a request makes several.
     """
 
-    def __init__(self, actor: str, every_s: float = 1.0) -> None:
+    def __init__(self, actor: str, every_s: float = 0.1) -> None:
         self._actor = actor
         self._made: dict[str, Any] = {}
         self._mutex = threading.Lock()

@@ -309,7 +309,7 @@ class Shard:
         sets = len(self._task.counter_sets)
         if not 0 <= key.counter_set < sets:
             return Outcome.REFUSED_COUNTER_SET, f"counter set {key.counter_set}, the task has {sets}"
-        if not kept(item.arrival.report_id, self.halvings(key)):
+        if self._halvings and not kept(item.arrival.report_id, self.halvings(key)):
             return Outcome.THINNED, f"one report in {2 ** self.halvings(key)} of this class is kept"
         if self._pressure:
             return Outcome.REFUSED_BUSY, self._pressure

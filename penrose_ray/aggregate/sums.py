@@ -61,6 +61,7 @@ class Sums:
         self._cipher = task.cipher()
         self._load, self._hour = load, hour
         self._validator = self._cipher.validator()
+        self._checks_products = self._cipher.checks_products
         self._totals: Accumulators[SumKey] | PlainAccumulators[SumKey]
         self._totals = self._cipher.accumulators(task.capacity())
         self._hot: dict[SumKey, _Sum] = {}
@@ -74,8 +75,8 @@ class Sums:
         cheaper to check the products that `add` needs anyway; they are kept for it.
         """
         self._checked = {}
-        groups = _by_key(rows)
-        if self._cipher.checks_products and len(groups) * _ROWS_A_KEY <= len(rows):
+        groups = _by_key(rows) if self._checks_products else {}
+        if groups and len(groups) * _ROWS_A_KEY <= len(rows):
             parts = self._parts(groups, rows)
             if parts and not self._validator.faults([part.blob for part in parts.values()]):
                 self._checked = parts
