@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
+from penrose_ray.actors.problems import problem
 from penrose_ray.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def application(published: Published, *, classes: bool = False) -> web.Applicati
         except ValueError:
             wanted = b""
         if len(wanted) != _ID_BYTES:
-            return _problem(400, "invalid-message", "A report id is 64 hexadecimal digits.")
+            return problem(400, "invalid-message", "A report id is 64 hexadecimal digits.")
         try:
             found = await asyncio.to_thread(find, wanted)
         except LedgerError as error:
-            return _problem(404, error.code, error.message)
+            return problem(404, error.code, error.message)
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
     async def proof(request: web.Request) -> web.Response:
@@ -54,10 +55,3 @@ def application(published: Published, *, classes: bool = False) -> web.Applicati
     if classes:
         app.router.add_get("/classes/{report}", class_of)
     return app
-
-
-def _problem(status: int, code: str, detail: str) -> web.Response:
-    problem = {"type": f"urn:penrose:error:{code}", "title": code, "status": status, "detail": detail}
-    return web.Response(
-        status=status, body=msgspec.json.encode(problem), content_type="application/problem+json"
-    )

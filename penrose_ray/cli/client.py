@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penrose_ray.cli.given import content_of, hexadecimal
 from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, PolicyError
 from penrose_ray.task import Task, verify
@@ -162,17 +163,8 @@ class _Duties:
 
 def signed_task(path: Path, signer: str) -> Task:
     """The task of a file, signed by `signer` (hexadecimal) where one is given."""
-    try:
-        pinned = bytes.fromhex(signer) if signer else None
-    except ValueError as error:
-        raise ConfigError(
-            f"--signer {signer!r} is not hexadecimal.", remedy="Copy it from penrose keys show."
-        ) from error
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
-    return verify(raw, trusted_signer=pinned)
+    pinned = hexadecimal("--signer", signer, source="penrose keys show") if signer else None
+    return verify(content_of(path, ConfigError), trusted_signer=pinned)
 
 
 def _policy(path: Path) -> OwnerPolicy:

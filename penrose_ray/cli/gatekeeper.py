@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from penrose_ray.cli.given import content_of, hexadecimal
 from penrose_ray.cli.output import HostOption, PortOption, say
-from penrose_ray.errors import ConfigError, TaskError
+from penrose_ray.errors import TaskError
 
 
 def gatekeeper(
@@ -31,21 +32,9 @@ def gatekeeper(
     from penrose_ray.actors.gatekeeper import Gatekeeper, application  # noqa: PLC0415 - the server's libraries
     from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
-    try:
-        signer = bytes.fromhex(ledger_signer)
-    except ValueError as error:
-        raise ConfigError(
-            "--ledger-signer is not hexadecimal.", remedy="Copy it from penrose release list."
-        ) from error
-    keeper = Gatekeeper(share, _read(task), signer, store)
+    signer = hexadecimal("--ledger-signer", ledger_signer, source="penrose release list")
+    keeper = Gatekeeper(share, content_of(task, TaskError), signer, store)
     try:
         asyncio.run(run_until_interrupted(application(keeper), host, port, say))
     finally:
         keeper.close()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from penrose_ray.cli.control import request
+from penrose_ray.cli.given import content_of, hexadecimal
 from penrose_ray.cli.output import Format, FormatOption, HostOption, PortOption, print_rows, say
 from penrose_ray.errors import ConfigError, LedgerError, TaskError
 from penrose_ray.release.published import Published
@@ -26,6 +27,7 @@ ConfigArgument = Annotated[Path, typer.Argument(help="The service's configuratio
 BatchOption = Annotated[int, typer.Option("--batch", help="Number of the batch.")]
 _COLUMNS = ("batch", "sums", "reports", "withheld_sums", "epsilon")
 _TIMEOUT_S = 3600.0
+_RELEASE_FIRST = "Release something first."
 
 
 @app.command("list")
@@ -59,7 +61,7 @@ def prove(
 
     Example: penrose release prove fleet.task out/releases 77ab... > proof.json
     """
-    found = _published(task, directory).prove(_hex(report))
+    found = _published(task, directory).prove(hexadecimal("Report id", report))
     sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
 
 
@@ -144,8 +146,14 @@ def combine(
     """
     from penrose_ray.actors.design_server import open_with_share  # noqa: PLC0415 - only here
 
-    answers = [_read(each) for each in partials]
-    opened = open_with_share(share, _read(task), _read(handover), answers, out)
+    answers = [content_of(each, LedgerError, remedy=_RELEASE_FIRST) for each in partials]
+    opened = open_with_share(
+        share,
+        content_of(task, LedgerError, remedy=_RELEASE_FIRST),
+        content_of(handover, LedgerError, remedy=_RELEASE_FIRST),
+        answers,
+        out,
+    )
     row = {"histograms": opened.histograms, "reports": opened.reports, "discarded": len(opened.discarded)}
     print_rows([row], tuple(row), form, str(out))
     for each in opened.discarded:
@@ -159,21 +167,4 @@ def _published(task: Path, directory: Path) -> Published:
 
 
 def _task(path: Path) -> Task:
-    try:
-        return verify_task(path.read_bytes())
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
-
-
-def _hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is not hexadecimal.", remedy="Copy it whole.") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error}.", remedy="Release something first.") from error
+    return verify_task(content_of(path, TaskError))

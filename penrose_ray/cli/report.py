@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from penrose_ray.cli.given import content_of, hexadecimal
 from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, LedgerError
 from penrose_ray.release.ledger import check_chain, read_lines
@@ -62,14 +63,8 @@ def of_ledger(path: Path, signer: str, task_id: bytes, batches: Collection[int])
     Raises:
         LedgerError: it cannot be read, is wrong, or of another task.
     """
-    try:
-        raw = path.read_bytes()
-        pinned = bytes.fromhex(signer) if signer else None
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
-    except ValueError as error:
-        raise ConfigError(f"--signer {signer!r} is not hexadecimal.", remedy="Copy it whole.") from error
-    entries = check_chain(read_lines(raw), signer=pinned)
+    pinned = hexadecimal("--signer", signer) if signer else None
+    entries = check_chain(read_lines(content_of(path, LedgerError)), signer=pinned)
     if entries and task_id and entries[0].task_id != task_id:
         raise LedgerError(f"{path} is the ledger of another task.", remedy="Give that of the release's task.")
     facts = [each.facts for each in entries if each.facts.kind == "release" and each.facts.batch in batches]

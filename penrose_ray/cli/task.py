@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penrose_ray.cli.given import hexadecimal
 from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
@@ -96,7 +97,7 @@ def sign_draft(
         say("warning: without --issuer no report of this task can be paid for, so none is taken")
     if service_key:
         task = msgspec.structs.replace(
-            task, service_key=_hex("--service-key", service_key, "penrose keys service")
+            task, service_key=hexadecimal("--service-key", service_key, source="penrose keys service")
         )
     out.write_bytes(sign(task, secrets.signing).encode())
     say(f"{out} written; a change of the draft or of the key is a new task")
@@ -119,7 +120,9 @@ def show(
     Exit code 13 when the signature or the signer is wrong, 14 when the policy refuses the task.
     """
     raw = _read(path)
-    task = verify(raw, trusted_signer=_hex("--signer", signer, "penrose keys show") if signer else None)
+    task = verify(
+        raw, trusted_signer=hexadecimal("--signer", signer, source="penrose keys show") if signer else None
+    )
     signed = msgspec.msgpack.decode(raw, type=SignedTask)
     fields = _fields(task, signed.signer.hex())
     if form is Format.JSON:
@@ -152,12 +155,3 @@ def _read(path: Path) -> bytes:
             return file.read(_LARGEST_TASK_BYTES)
     except OSError as error:
         raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
-
-
-def _hex(option: str, text: str, source: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"{option} {text!r} is not hexadecimal.", remedy=f"Copy it from {source}."
-        ) from error

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penrose_ray.cli.given import content_of, hexadecimal
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.errors import ConfigError, LedgerError
 from penrose_ray.release.ledger import LedgerEntry, check_chain, read_lines
@@ -33,15 +34,17 @@ def verify(
 
     Exit code 65 when anything is wrong.
     """
-    entries = check_chain(read_lines(_read(ledger)), signer=_hex("--signer", signer) or None)
+    entries = check_chain(
+        read_lines(content_of(ledger, LedgerError)), signer=hexadecimal("--signer", signer) or None
+    )
     if not entries:
         raise LedgerError(f"{ledger} has no entry.", remedy="Fetch the whole ledger.")
-    if head and _hex("--head", head) not in {entry.hash for entry in entries}:
+    if head and hexadecimal("--head", head) not in {entry.hash for entry in entries}:
         raise LedgerError(
             "The noted head is not in this ledger: it was cut or rewritten.", remedy="Keep both as evidence."
         )
     if report:
-        _check_report(entries, _hex("--report", report), proof)
+        _check_report(entries, hexadecimal("--report", report), proof)
         say(f"report {report[:16]} is in the ledger")
     print_rows([_row(entry) for entry in entries], _COLUMNS, form, f"signed by {entries[0].signer.hex()}")
 
@@ -50,7 +53,7 @@ def _check_report(entries: list[LedgerEntry], report_id: bytes, proof: Path | No
     if proof is None:
         raise ConfigError("--report needs --proof.", remedy="Ask the service: penrose release prove.")
     try:
-        inclusion = msgspec.json.decode(_read(proof), type=Inclusion)
+        inclusion = msgspec.json.decode(content_of(proof, LedgerError), type=Inclusion)
     except msgspec.MsgspecError as error:
         raise LedgerError(f"{proof} is no proof: {error}.", remedy="Ask for it again.") from error
     inclusion.check(ReportId(report_id), signer=entries[0].signer)
@@ -74,17 +77,3 @@ def _row(entry: LedgerEntry) -> dict[str, object]:
         "drop_rate": facts.drop_rate,
         "hash": entry.hash.hex(),
     }
-
-
-def _hex(option: str, text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise ConfigError(f"{option} {text!r} is not hexadecimal.", remedy="Copy it whole.") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
