@@ -34,6 +34,7 @@ def test_a_service_without_its_key_is_unfit(call: Call, tmp_path: Path) -> None:
         f"--set=service.state_dir={tmp_path / 'state'}",
         f"--set=design_server.key_file={tmp_path / 'missing.key'}",
         "--set=service.port=0",
+        "--set=design_server.create_key=false",
         f"--set=policy_file={ROOT / 'configs' / 'policy.toml'}",
     ]
     code, out, err = call(

@@ -81,9 +81,8 @@ def secrets(machine: Machine, settings: Settings) -> Iterator[Finding]:
     elif server.create_key:
         yield warning("key", f"{key} is missing and will be made", "Make it: penrose keys new.")
     else:
-        yield failure(
-            "key", f"there is no {key}", f"Make one: penrose keys {'new' if server.key_file else 'deal'}."
-        )
+        way = f"new {key}" if server.key_file else "deal"
+        yield failure("key", f"there is no {key}", f"Make one: penrose keys {way}")
     for name, own in (
         ("ledger-key", settings.service.ledger_key_file),
         ("service-key", settings.service.key_file),
