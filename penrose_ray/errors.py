@@ -274,3 +274,10 @@ class AttestationError(PenroseError):
 
     code = "attestation"
     exit_code = 69
+
+
+class TimelineError(PenroseError):
+    """A file is no audit log, no ledger and no answer of Prometheus."""
+
+    code = "timeline"
+    exit_code = 70
