@@ -35,6 +35,7 @@ COMMANDS = {
     "gatekeeper": "gatekeeper.gatekeeper",
     "report": "report.report",
     "verify": "verify.verify",
+    "timeline": "timeline.timeline",
     "doctor": "doctor.doctor",
     "issuer": "issuer.app",
     "keyserver": "keyserver.app",

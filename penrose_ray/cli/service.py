@@ -17,7 +17,8 @@ from penrose_ray.cli.control import ControlServer, is_running, request
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.precheck import precheck
 from penrose_ray.clock import SystemClock
-from penrose_ray.errors import TorError, TransportError
+from penrose_ray.errors import PenroseError, TorError, TransportError
+from penrose_ray.release.audit import FILE, SCALED, AuditLog
 from penrose_ray.settings import Settings, load_settings
 from penrose_ray.transport.tor.service import OnionService
 
@@ -51,7 +52,8 @@ def up(
     from penrose_ray.actors.otel import export  # noqa: PLC0415 - an option
     from penrose_ray.actors.topology import build  # noqa: PLC0415 - Ray takes 0.3 s to import
 
-    running = _Running()
+    audit = AuditLog(settings.service.state_dir / FILE, SystemClock())
+    running = _Running(audit)
     with contextlib.ExitStack() as stack:
         stack.callback(export("driver"))
         stack.enter_context(ControlServer(settings.service.state_dir, running.commands()))
@@ -68,28 +70,46 @@ def up(
         say(f"task {topology.task.task_id.hex()}\nthe live page is at {shown.url}")
         say(f"releases are signed by {topology.ledger_signer.hex()}")
         say(f"reports are taken at {topology.url}")
-        _serve(topology, settings, running.ending, onion, live)
+        audit.note("started", f"task {topology.task.task_id.hex()[:16]}")
+        _serve(topology, settings, running, onion, live)
         running.topology = None
         say("draining")
+        audit.note("draining")
         topology.stop_clients()
+    audit.note("stopped")
     say("stopped; everything that was acknowledged is on disk")
 
 
 class _Running:
     """What the control socket may ask of a service, which has a topology between start and end only."""
 
-    def __init__(self) -> None:
+    def __init__(self, audit: AuditLog) -> None:
         self.ending = threading.Event()
         self.topology: Topology | None = None
+        self.audit = audit
 
     def commands(self) -> dict[str, Callable[[], object]]:
-        return {
-            "status": self._status,
+        changing = {
             "compact": self._compact,
             "release": self._release,
             "open": self._open,
             "down": self._stop,
         }
+        return {"status": self._status, **{name: self._noted(name, do) for name, do in changing.items()}}
+
+    def _noted(self, name: str, command: Callable[[], object]) -> Callable[[], object]:
+        """The command, with what became of it in the audit log."""
+
+        def run() -> object:
+            try:
+                result = command()
+            except PenroseError as error:
+                self.audit.note("command", f"{name} refused: {error.code}")
+                raise
+            self.audit.note("command", name)
+            return result
+
+        return run
 
     def _status(self) -> object:
         return self._need().status()
@@ -157,17 +177,18 @@ def _publish(onion: OnionService, topology: Topology) -> None:
 def _serve(
     topology: Topology,
     settings: Settings,
-    ending: threading.Event,
+    running: _Running,
     onion: OnionService | None,
     live: LiveState,
 ) -> None:
     looks = _Looks(live)
     looks.take(topology)
-    while not ending.wait(settings.service.scale_every_s):
+    while not running.ending.wait(settings.service.scale_every_s):
         decision = topology.tend()
         looks.take(topology)
         if decision.delta:
             say(f"{decision.delta:+d} shards: {decision.reason}")
+            running.audit.note(SCALED, f"{decision.delta:+d}: {decision.reason}", abs(decision.delta))
         if onion and onion.process.pid is None:
             try:
                 _publish(onion, topology)

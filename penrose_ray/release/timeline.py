@@ -129,7 +129,10 @@ def _unseen(
     for kind, metric in WITNESSES.items():
         mine = [each for each in events if each.event == kind and each not in unseen]
         mine.sort(key=lambda each: each.time_s)
-        rises = [rise for each in series if each.name == metric for rise in _rises(each, axis)]
+        counting = [each for each in series if each.name == metric]
+        rises = [rise for each in counting for rise in _rises(each, axis)]
+        if counting and not rises:
+            found += [(each, f"{metric} did not rise") for each in mine]
         for event, offset_s in zip(mine, _offsets(mine, sorted(rises)), strict=False):
             if abs(offset_s) > tolerance_s:
                 way = "behind" if offset_s < 0 else "ahead of"
