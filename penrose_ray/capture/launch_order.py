@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penrose_ray.capture.events import KernelKind
 from penrose_ray.capture.guard import busy_share
-from penrose_ray.capture.processor import EventProcessor
+from penrose_ray.capture.processor import Digested, EventProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ class LaunchOrder:
     order survives; a difference of less than half the range tells which way an id lies.
 
     Args:
-        queue: where launches go.
+        queue: where launches go; as many as it has room for may wait to be brought into order.
         tally: the source's account.
         hold: launches that wait for records of earlier ones.
         finish: completes a batch in order, for example with counters; it is also given what is held back.
@@ -55,10 +56,14 @@ class LaunchOrder:
         self._thinner = thinner
         self._busy = math.nan
         self._processor = EventProcessor(
-            hold=hold, kinds=kinds, thinner=thinner, utilisation=lambda: self._busy
+            hold=hold,
+            capacity=queue.capacity,
+            kinds=kinds,
+            thinner=thinner,
+            utilisation=lambda: self._busy,
         )
         self._latest = 0
-        self._duplicates = self._lost = 0
+        self._accounted = Digested()
         """What the account holds already of the processor's counts."""
 
     def feed(self, batch: EventBatch) -> None:
@@ -82,14 +87,15 @@ class LaunchOrder:
     def hand_on(self, *, last: bool = False) -> None:
         """Push what is ready onto the queue; with `last` what is held back too."""
         batch = self._processor.take(last=last)
-        digested = self._processor.digested
-        self._tally.duplicates += digested.duplicates - self._duplicates
-        lost = digested.late + digested.dropped
-        if lost > self._lost:
-            self._queue.skip(lost - self._lost)
-        self._duplicates, self._lost = digested.duplicates, lost
+        now, before = replace(self._processor.digested), self._accounted
+        self._accounted = now
+        self._tally.duplicates += now.duplicates - before.duplicates
+        if now.late > before.late:  # their places are before this batch
+            self._queue.skip(now.late - before.late)
         if batch is not None:
             self._queue.push(self._finish(batch, self._processor.held))
+        if now.dropped > before.dropped:  # they came when the buffer was full, behind this batch
+            self._queue.skip(now.dropped - before.dropped)
 
     def lose(self, launches: int) -> None:
         """Count launches whose records will never come, behind all that came so far."""

@@ -39,7 +39,7 @@ class LaunchQueue:
 
     def __init__(self, width: int, capacity: int, tally: Tally) -> None:
         self._width = width
-        self._capacity = capacity
+        self.capacity = capacity
         self._tally = tally
         self._parts: deque[EventBatch] = deque()
         self._rows = 0
@@ -56,7 +56,7 @@ class LaunchQueue:
         with self._lock:
             first = self._tally.seen
             self._tally.seen += len(batch)
-            kept = batch.take(slice(0, self._capacity - self._rows))
+            kept = batch.take(slice(0, self.capacity - self._rows))
             if len(kept):
                 self._tally.gaps += int(kept.gap[0] and not self._gap) + int(kept.gap[1:].sum())
                 gap = kept.gap.copy()

@@ -63,3 +63,17 @@ def test_correlation_ids_that_start_anew_go_on_counting() -> None:
     ids = queue.take(100).correlation.astype(np.int64)
     assert ids.tolist() == [0, last - 2, last - 1, last, last + 2, last + 3, last + 4, last + 5]
     assert (tally.seen, tally.dropped) == (8, 0)
+
+
+def test_records_that_nobody_takes_over_cost_launches_and_not_memory() -> None:
+    order, queue, tally = _made(capacity=6)
+    for first in range(1, 13, 3):
+        order.feed(_records(first, first + 1, first + 2))
+    order.hand_on()
+    order.feed(_records(13))
+    assert queue.take(100).correlation.tolist() == [1, 2, 3, 4, 5, 6]
+    order.hand_on()
+    batch = queue.take(100)
+    assert batch.correlation.tolist() == [13]
+    assert batch.gap.tolist() == [True]
+    assert (tally.seen, tally.delivered, tally.dropped, tally.gaps) == (13, 7, 6, 1)
