@@ -190,6 +190,21 @@ def quantile(axis: Axis, counts: NDArray[np.int64], share: float) -> float:
     return float(low * (high / low) ** part if axis.scale == "log" else low + (high - low) * part)
 
 
+def above_noise(counts: NDArray[np.int64], sigma: ArrayLike) -> NDArray[np.int64]:
+    """Counts without those that noise alone explains: for means, in which a stray far bin weighs a lot.
+
+    The threshold is the universal one, sigma sqrt(2 ln bins) (Donoho and Johnstone, Biometrika 81, 1994): all
+    bins of an empty histogram fall below it with high probability. What is really below it is lost, too.
+
+    Args:
+        counts: shape (..., bins).
+        sigma: standard deviation of the noise in each count, shape (...); 0 leaves counts as they are.
+    """
+    noise = np.asarray(sigma, np.float64)[..., None]
+    threshold = noise * np.sqrt(2 * np.log(counts.shape[-1]))
+    return np.where((noise > 0) & (counts < threshold), 0, counts)
+
+
 def median_of_means(sums: ArrayLike, values: ArrayLike) -> float:
     """A robust mean of a counter from the sub-batches of one class and counter set.
 

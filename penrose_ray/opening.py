@@ -16,7 +16,7 @@ import numpy as np
 from penrose_ray.crypto.packing import check_sum, unpack
 from penrose_ray.crypto.plain import plaintexts_of
 from penrose_ray.errors import CiphertextError, PenroseError, SumRuleError, WrongKeyError
-from penrose_ray.histogram import marginal, median_of_means
+from penrose_ray.histogram import above_noise, marginal, median_of_means
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -213,18 +213,20 @@ def _checked(task: Task, batch: BatchId, sealed: SealedSum, plaintext: tuple[int
     )
 
 
-def robust_means(sums: Sequence[OpenedSum]) -> list[float]:
+def robust_means(sums: Sequence[OpenedSum], noise_sigma: float = 0.0) -> list[float]:
     """Median of the means of sub-batches, a value for each counter, in its unit.
 
     Args:
         sums: the sub-batches of one class, counter set and batch.
+        noise_sigma: the task's; bins that noise alone explains are left out of the means.
 
     Returns:
         NaN where no sub-batch has a sample; nothing for categories, whose numbers have no mean.
     """
     counter_set = sums[0].counter_set
+    clear = [above_noise(each.counts, noise_sigma) for each in sums]
     return [
-        median_of_means([marginal(counter_set, each.counts, at) for each in sums], axis.centres())
+        median_of_means([marginal(counter_set, each, at) for each in clear], axis.centres())
         for at, axis in enumerate(counter_set.axes)
     ]
 
@@ -271,7 +273,7 @@ def _rows(opening: Opening) -> list[dict[str, object]]:
     groups: dict[tuple[ClassId, str], list[OpenedSum]] = defaultdict(list)
     for each in opening.sums:
         groups[each.class_id, each.counter_set.name].append(each)
-    means = {key: robust_means(group) for key, group in groups.items()}
+    means = {key: robust_means(group, opening.task.noise_sigma) for key, group in groups.items()}
     return [
         _row(opening, each) | {"robust_means": means[each.class_id, each.counter_set.name]}
         for each in opening.sums

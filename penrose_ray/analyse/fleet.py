@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.frames import counter_set_of
-from penrose_ray.histogram import BINS, mean
+from penrose_ray.histogram import BINS, above_noise, mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,8 +58,9 @@ def fleet_shares(frame: pd.DataFrame) -> pd.DataFrame:
     """Share of each class in the fleet, largest first.
 
     Launches are sampled evenly, so a class's share of samples estimates its share of launches; times the mean
-    duration, it estimates the share of GPU time. Samples of one counter set are counted, so that a class with
-    more counters does not weigh more: of the durations, else of the set that most classes have.
+    duration, of bins that stand out of the noise, it estimates the share of GPU time. Samples of one counter
+    set are counted, so that a class with more counters does not weigh more: of the durations, else of the
+    set that most classes have.
 
     Returns:
         label, gpu_model, samples, launch_share, time_share (NaN without a duration).
@@ -71,7 +72,8 @@ def fleet_shares(frame: pd.DataFrame) -> pd.DataFrame:
     known = counter_set_of(frame, name)
     keys, counts = per_class(frame, name)
     samples = counts.sum(axis=1)
-    busy = samples * np.array([mean(known.axes[0], each) if timed and each.any() else 0.0 for each in counts])
+    clear = above_noise(counts, noise_per_class(frame, name))
+    busy = samples * np.array([mean(known.axes[0], each) if timed and each.any() else 0.0 for each in clear])
     table = keys[["label", "gpu_model"]].assign(
         samples=samples,
         launch_share=samples / samples.sum(),

@@ -17,7 +17,7 @@ import pandas as pd
 from penrose_ray.analyse.intervals import noisy_share
 from penrose_ray.analyse.released import Histograms, Paths, read_histograms
 from penrose_ray.errors import ConfigError
-from penrose_ray.histogram import BINS, Axis, CounterSet, marginal, mean, quantile
+from penrose_ray.histogram import BINS, Axis, CounterSet, above_noise, marginal, mean, quantile
 
 if TYPE_CHECKING:
     import os
@@ -72,7 +72,8 @@ def class_table(path: Paths, *, labels: str | os.PathLike[str] | None = None) ->
     Returns:
         class_id, label, gpu_model, counter_set, counter, unit, source, vendor, reports, real_reports,
         samples, mean, robust_mean (median of the means of sub-batches, which a few hostile clients cannot
-        move far), p50, p95 (in `unit`; NaN for categories), most_common (text of the fullest bin).
+        move far), p50, p95 (in `unit`; NaN for categories; of bins that stand out of the noise), most_common
+        (text of the fullest bin).
 
     Raises:
         ReleaseFormatError, ConfigError: as `open_release`.
@@ -222,11 +223,13 @@ def summarise(histograms: Histograms) -> pd.DataFrame:
     rows = histograms.rows
     columns = ["class_id", "gpu_model", "counter_set", "reports", "real_reports", "samples"]
     robust = rows[["robust_mean", "robust_mean_2"]].to_numpy()
+    sigma = (histograms.facts["noise_sigma"] or 0.0) * np.sqrt(histograms.added)
+    clear = above_noise(histograms.counts, sigma)
     texts = {name: one.labels() for name, one in histograms.counter_sets.items()}
     out: list[dict[str, object]] = []
     labels = _labels(rows["class_id"], histograms.names).to_list()
     for values, label, counts, means in zip(
-        rows[columns].itertuples(index=False, name=None), labels, histograms.counts, robust, strict=True
+        rows[columns].itertuples(index=False, name=None), labels, clear, robust, strict=True
     ):
         known = dict(zip(columns, values, strict=True))
         counter_set = histograms.counter_sets[known["counter_set"]]

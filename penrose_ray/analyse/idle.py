@@ -8,7 +8,7 @@ import pandas as pd
 from penrose_ray.analyse.cells import set_with
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.errors import ConfigError
-from penrose_ray.histogram import mean
+from penrose_ray.histogram import above_noise, mean
 
 _HOUR_S = 3600
 _COLUMNS = {"time": "datetime64[s, UTC]", "busy": "float64"}
@@ -44,7 +44,9 @@ def busy_by_batch(frame: pd.DataFrame, *, gpus: int, sampling_interval: int) -> 
     out = []
     for start, part in rows.groupby("batch_start"):
         counts = np.bincount(part["bin"], weights=part["count"], minlength=axis.bins).astype(np.int64)
-        busy_s = mean(axis, counts) * counts.sum() * sampling_interval / 1e9 if counts.any() else 0.0
+        noise = np.sqrt((part["noise_sigma"] ** 2).groupby(part["bin"]).sum().max())
+        clear = above_noise(counts, noise)
+        busy_s = mean(axis, clear) * clear.sum() * sampling_interval / 1e9 if clear.any() else 0.0
         out.append({"time": start, "busy": min(1.0, busy_s / (gpus * _HOUR_S))})
     return pd.DataFrame(out, columns=list(_COLUMNS)).astype(_COLUMNS)
 

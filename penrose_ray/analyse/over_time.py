@@ -10,7 +10,7 @@ import pandas as pd
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.analyse.intervals import z_of
 from penrose_ray.errors import ConfigError
-from penrose_ray.histogram import BINS, marginal, mean, quantile
+from penrose_ray.histogram import BINS, above_noise, marginal, mean, quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,10 @@ def trend(frame: pd.DataFrame, counter_set: str, axis: int = 0) -> pd.DataFrame:
         if counts.sum() <= 0:
             continue
         noise = float(np.sqrt((part["noise_sigma"] ** 2).groupby(part["bin"]).sum().max()))
-        values = _typical(known.axes[axis], marginal(known, counts, axis), noise)
+        clear = marginal(known, above_noise(counts, noise), axis)
+        values = _typical(known.axes[axis], marginal(known, counts, axis), noise) | {
+            "mean": mean(known.axes[axis], clear)
+        }
         out.append(dict(zip(_KEYS, key, strict=True)) | values)
     return pd.DataFrame(out, columns=list(_TYPES)).astype(_TYPES)
 
@@ -67,7 +70,6 @@ def _typical(axis: Axis, counts: NDArray[np.int64], noise: float) -> dict[str, f
     off = z_of(0.95) * np.sqrt(samples + BINS * noise**2) / (2.0 * samples)
     return {
         "samples": samples,
-        "mean": mean(axis, counts),
         "p50": quantile(axis, counts, 0.5),
         "p50_low": quantile(axis, counts, max(0.0, 0.5 - off)),
         "p50_high": quantile(axis, counts, min(1.0, 0.5 + off)),

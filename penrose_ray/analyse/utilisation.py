@@ -11,6 +11,7 @@ from penrose_ray.analyse.fleet import noise_per_class, per_class
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.analyse.intervals import noisy_share
 from penrose_ray.errors import ConfigError
+from penrose_ray.histogram import above_noise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,6 +127,8 @@ def _short(frame: pd.DataFrame, short_ns: float) -> pd.DataFrame | None:
 def mean_of(frame: pd.DataFrame, counter: str) -> pd.DataFrame:
     """Mean of a counter per class by bin centres: class_id, label, gpu_model, mean, samples.
 
+    Bins that noise alone explains are left out.
+
     Raises:
         ConfigError: no counter set has it.
     """
@@ -133,7 +136,8 @@ def mean_of(frame: pd.DataFrame, counter: str) -> pd.DataFrame:
         known = counter_set_of(frame, name)
         if known.axes and counter in [each.name for each in known.counters]:
             keys, counts = per_class(frame, name)
-            total = counts.sum(axis=1)
-            weighted = (counts * values(known, axis_of(known, counter))).sum(axis=1)
-            return keys.assign(mean=weighted / np.where(total, total, np.nan), samples=total)
+            clear = above_noise(counts, noise_per_class(frame, name))
+            total = clear.sum(axis=1)
+            weighted = (clear * values(known, axis_of(known, counter))).sum(axis=1)
+            return keys.assign(mean=weighted / np.where(total, total, np.nan), samples=counts.sum(axis=1))
     raise ConfigError(f"The frame has no counter {counter!r}.", remedy="Name a counter of the task.")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from penrose_ray.analyse import drift, kinds, suspects, utilisation
+from penrose_ray.analyse.fleet import fleet_shares
 from penrose_ray.analyse.frames import class_table, open_release
 from penrose_ray.analyse.joint import quadrants
 from penrose_ray.analyse.over_time import trend
-from penrose_ray.histogram import Axis, Counter, CounterSet
+from penrose_ray.histogram import Axis, Counter, CounterSet, mean
 from penrose_ray.opening import Opening
 
 if TYPE_CHECKING:
@@ -101,6 +102,33 @@ def test_noise_is_not_taken_for_drift_nor_for_impossible_values(noisy: Callable[
     assert suspects.suspects(before).empty
     shares[100] = 0.2
     assert set(suspects.suspects(noisy(wide, shares / shares.sum()))["reason"]) == {"above the possible"}
+
+
+def test_means_are_not_moved_by_noise_in_far_bins(
+    make_task: Callable[..., Any],
+    opened: Callable[..., Any],
+    write_release: Callable[..., Path],
+    duration: CounterSet,
+) -> None:
+    """Durations of some 100 us; the last bins stand for a second, and noise there would be the whole mean."""
+    random = np.random.default_rng(8)
+    axis, sums, exact = duration.axes[0], [], []
+    for name, typical in enumerate((5e4, 2e5)):
+        values = random.lognormal(np.log(typical), 0.5, SAMPLES)
+        counts = np.bincount(axis.index(values), minlength=128)
+        noise = np.rint(random.normal(0, SIGMA / 5, 128)).astype(np.int64)
+        sums.append(opened(duration, counts + noise, name=name))
+        exact.append(values.mean())
+    frame_of = write_release(make_task(duration, noise_sigma=SIGMA / 5), sums)
+    frame = open_release(frame_of)
+    table = class_table(frame_of)
+    for means in (table["mean"], table["robust_mean"], utilisation.mean_of(frame, "duration")["mean"]):
+        assert means.tolist() == pytest.approx(exact, rel=0.03)
+    assert trend(frame, "duration")["mean"].tolist() == pytest.approx(exact, rel=0.03)
+    shares = fleet_shares(frame).set_index("label")["time_share"].sort_index()
+    assert shares.tolist() == pytest.approx([each / sum(exact) for each in exact], abs=0.01)
+    raw = [mean(axis, each.counts) for each in sums]
+    assert any(abs(each / truth - 1) > 0.3 for each, truth in zip(raw, exact, strict=True)), "it was needed"
 
 
 def test_sub_batches_add_up_and_their_median_of_means_is_kept(
