@@ -17,6 +17,7 @@ from e2e import up
 from penrose_ray.actors.processes import family
 from penrose_ray.cli.control import ControlServer, RunningError, refuse_if_running, request
 from penrose_ray.errors import JournalError, TransportError
+from penrose_ray.release.audit import read_audit
 from penrose_ray.transport.http import fetch_task
 from penrose_ray.types import TaskId
 
@@ -72,6 +73,10 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert (code, service.wait()) == (0, 0), err
     assert "everything that was acknowledged is on disk" in service.lines[-1]
     assert not [pid for pid in processes if (Path("/proc") / str(pid) / "fd").exists()]
+    log = read_audit((config.parent / "state" / "audit.jsonl").read_bytes(), "audit.jsonl")
+    told = [(each.event, each.detail) for each in log if each.event != "scaled"]
+    assert [event for event, _ in told] == ["started", "command", "command", "draining", "stopped"]
+    assert [detail for event, detail in told if event == "command"] == ["compact", "down"]
     kept = 0
     for journal in (config.parent / "state").rglob("shard-*.sqlite"):
         with sqlite3.connect(journal) as database:
