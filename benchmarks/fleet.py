@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness import significant
+from benchmarks.harness import arguments, finish, significant
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
 from penrose_ray.settings import load_settings
@@ -107,5 +107,11 @@ def _round(topology: Topology, batch: BatchId) -> tuple[float, int]:
     return taken_s, sum(ask([each.acknowledged.remote() for each in fleets])) - before
 
 
+def main() -> None:
+    """The last line is the JSON object."""
+    options = arguments("Virtual clients through matcher and shards.")
+    finish(fleet_rounds(min(options.rounds, 5)))
+
+
 if __name__ == "__main__":
-    print(fleet_rounds(5))
+    main()

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.harness import significant
+from benchmarks.harness import arguments, finish, significant
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
 from penrose_ray.crypto.blinding import Encryptor
@@ -222,5 +222,11 @@ class Line(asyncio.Protocol):
             raise RuntimeError(f"a request of {reports} reports was answered {answer!r}")
 
 
+def main() -> None:
+    """The last line is the JSON object."""
+    options = arguments("HTTP intake end to end.")
+    finish(http_rounds(min(options.rounds, 3)))
+
+
 if __name__ == "__main__":
-    print(http_rounds(3))
+    main()
