@@ -468,7 +468,7 @@ def _init_ray(settings: Settings) -> None:
         _start_local_ray(settings)
         return
     _require_reachable(settings.service.ray_address)
-    ray.init(address=settings.service.ray_address, namespace="penrose", log_to_driver=False)
+    _join_ray(settings.service.ray_address)
     have = ray.cluster_resources()  # type: ignore[no-untyped-call]
     short = {
         name: (need, have.get(name, 0))
@@ -509,6 +509,17 @@ def _start_local_ray(settings: Settings) -> None:
         raise PlacementError(
             "Ray did not start within the 30 seconds that it gives itself.",
             remedy="Try again when this machine is less busy; Ray's logs are in /tmp/ray/session_latest.",
+        ) from error
+
+
+def _join_ray(address: str) -> None:
+    try:
+        ray.init(address=address, namespace="penrose", log_to_driver=False)
+    except ConnectionError as error:
+        raise PlacementError(
+            f"The Ray cluster at {address} takes no connection from here.",
+            remedy="Where its head asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
+            "RAY_AUTH_TOKEN_PATH; also compare the versions of Ray.",
         ) from error
 
 

@@ -6,6 +6,8 @@ import csv
 import http.client
 import io
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from e2e.service_config import settings_in
 from jobs.head import ROOT, TOKEN, RayHead
 
 from penrose_ray.analyse.frames import open_release
+from penrose_ray.errors import PlacementError
 from penrose_ray.sim.catalogue import run
 from penrose_ray.sim.settings import load_simulation
 
@@ -117,3 +120,18 @@ def test_a_mistake_is_named_and_fails_the_job(head: RayHead) -> None:
     done = head.submit("python", "scripts/coverage.py", "--config", "configs/nothing.toml")
     assert done.returncode == 1
     assert "There is no file configs/nothing.toml." in done.stdout
+
+
+def test_a_service_without_the_token_is_told_what_is_missing(
+    head: RayHead, tmp_path: Path, design_keys: DesignKeys
+) -> None:
+    settings_in(tmp_path, design_keys)
+    without = {name: value for name, value in head.environment.items() if not name.startswith("RAY_AUTH")}
+    done = subprocess.run(
+        [sys.executable, "-m", "penrose_ray.cli.app", "up", str(tmp_path / "service.toml"),
+         "--set", f'service.ray_address="{head.address}"'],
+        cwd=ROOT, env={**without, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == PlacementError.exit_code
+    assert "set RAY_AUTH_MODE=token" in done.stderr
+    assert "Traceback" not in done.stderr
