@@ -96,7 +96,7 @@ class Experiments:
     def add_queue(self, name: str, cores: int) -> None:
         """Make a queue with workers of its own."""
         with self._mutex:
-            self._lines[name] = _Line(cores, self._clock.now_s())
+            self._lines[name] = _Line(cores, self._clock.monotonic_ns() / 1e9)
             self._into.pop(name, None)
 
     def submit(self, experiment: Experiment) -> None:
@@ -122,7 +122,7 @@ class Experiments:
     def tick(self) -> None:
         """See what ended, give way, merge idle queues, start what fits."""
         with self._mutex:
-            now_s = self._clock.now_s()
+            now_s = self._clock.monotonic_ns() / 1e9
             self._collect()
             cores = self._cores()
             self._give_way(self._used() - cores, now_s)
@@ -137,7 +137,7 @@ class Experiments:
     def state(self) -> list[dict[str, object]]:
         """A row for each experiment that runs or waits."""
         with self._mutex:
-            now_s = self._clock.now_s()
+            now_s = self._clock.monotonic_ns() / 1e9
             rows: list[dict[str, object]] = [
                 {
                     "name": each.experiment.name,

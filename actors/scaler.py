@@ -66,7 +66,7 @@ class Scaler:
 
     def tick(self) -> Decision:
         """Look, decide, act."""
-        now_s = self._clock.now_s()
+        now_s = self._clock.monotonic_ns() / 1e9
         load = self._pool.load()
         window = replace(self._window, shards=len(load.busy_s), pending=self._pool.pending())
         if self._at_s is not None and now_s > self._at_s:
@@ -75,7 +75,7 @@ class Scaler:
         decision = decide(window, now_s)
         if decision.delta:
             window = replace(window, changed_s=now_s)
-            self.made.append(Made(now_s, decision))
+            self.made.append(Made(self._clock.now_s(), decision))
         self._window = window
         SHARDS.set(window.shards, state="working")
         SHARDS.set(window.pending, state="pending")

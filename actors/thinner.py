@@ -69,8 +69,8 @@ class Thinner:
         if not self._most_per_s:
             return {}
         with self._mutex:
-            now_s = self._clock.now_s()
-            if self._last and 0 <= now_s - self._last.at_s < _WINDOW_S:
+            now_s = self._clock.monotonic_ns() / 1e9
+            if self._last and now_s - self._last.at_s < _WINDOW_S:
                 return {}
             weights, halvings = self._level()
             more = self._wanted(weights, halvings, now_s)
@@ -112,7 +112,7 @@ class Thinner:
         self, weights: Mapping[SumKey, int], halvings: Mapping[SumKey, int], now_s: float
     ) -> dict[SumKey, int]:
         last = self._last
-        if last is None or now_s <= last.at_s:
+        if last is None:
             return {}
         rates = {
             key: (weight - last.weights.get(key, 0)) / (now_s - last.at_s) / keep_share(halvings.get(key, 0))

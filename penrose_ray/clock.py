@@ -35,10 +35,11 @@ class ManualClock:
 
     def __init__(self, start_s: float = 1_750_000_000.0) -> None:
         self._now_ns = round(start_s * 1e9)
+        self._set_ns = 0
 
     def now_s(self) -> float:
         """Seconds since the Unix epoch."""
-        return self._now_ns / 1e9
+        return (self._now_ns + self._set_ns) / 1e9
 
     def monotonic_ns(self) -> int:
         """Nanoseconds of a clock that never goes back."""
@@ -49,3 +50,7 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"a clock does not go back: {seconds} s")
         self._now_ns += round(seconds * 1e9)
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward, or back when negative; the monotonic reading does not notice."""
+        self._set_ns += round(seconds * 1e9)

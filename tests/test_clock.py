@@ -33,3 +33,11 @@ def test_the_system_clock_reads_the_machine() -> None:
 
     assert before_s <= now_s <= time.time()
     assert before_ns <= now_ns <= time.monotonic_ns()
+
+
+def test_a_wall_clock_that_is_set_leaves_the_monotonic_one_alone() -> None:
+    clock = ManualClock(100.0)
+    clock.jump(-50)
+    assert (clock.now_s(), clock.monotonic_ns()) == (50.0, 100_000_000_000)
+    clock.advance(1)
+    assert (clock.now_s(), clock.monotonic_ns()) == (51.0, 101_000_000_000)

@@ -2,134 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import http.client
 import json
 import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
+from e2e.http_service import HttpService
 from e2e.reports import one_bin_each
 from prometheus_client.parser import text_string_to_metric_families
 
-from penrose_ray.actors.gateway import Gateway, Limits
-from penrose_ray.actors.intake import BacklogError, Intake
-from penrose_ray.actors.matcher import Matcher
+from penrose_ray.actors.gateway import Limits
+from penrose_ray.actors.intake import BacklogError
 from penrose_ray.actors.openapi import document
-from penrose_ray.aggregate.service import ShardService
-from penrose_ray.clock import ManualClock
-from penrose_ray.task import sign, verify
+from penrose_ray.task import sign
 from penrose_ray.wire import RECORD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival
     from penrose_ray.crypto.keyfile import DesignKeys
-    from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
-    from penrose_ray.telemetry import Snapshot
-    from penrose_ray.types import ReportId
 
-T = TypeVar("T")
 LIMITS = Limits(body_s=0.3, idle_s=0.3)
-
-
-class Service:
-    """A gateway on its own loop; the other parts are here, and say what the test wants."""
-
-    def __init__(self, home: Path, signed: bytes, limits: Limits) -> None:
-        self.task = verify(signed)
-        self.clock = ManualClock(time.time())
-        self.fault: Exception | None = None
-        self.gone: list[str] = []
-        self.asked = 0
-        self.admitted = True
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self.run(self._made(home, signed))
-        intake = Intake(signed, self, most_reports=4, admits=lambda: self.admitted)
-        self._gateway = Gateway(intake, parts=self, limits=limits)
-        self.port = self.run(self._gateway.start("127.0.0.1", 0))
-
-    async def _made(self, home: Path, signed: bytes) -> None:
-        self.matcher = Matcher(home / "classes.sqlite", signed)
-        self.shard = ShardService(home / "shard.sqlite", self.task, self.clock)
-
-    def run(self, work: Coroutine[object, object, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-    def close(self) -> None:
-        self.run(self._gateway.stop())
-        self.run(self._closed())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _closed(self) -> None:
-        self.shard.close()
-
-    async def owner_of(self, _report_id: ReportId) -> str:
-        return "only"
-
-    async def refresh(self) -> None:
-        raise AssertionError("nothing moves here")
-
-    async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
-        return self.matcher.match(wanted)
-
-    async def known(self, _shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
-        return self.shard.known(ids)
-
-    async def accept(self, _shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
-        if self.fault:
-            raise self.fault
-        return self.shard.accept(arrivals)
-
-    async def missing(self) -> list[str]:
-        self.asked += 1
-        return self.gone
-
-    async def snapshots(self) -> Mapping[str, Snapshot | None]:
-        self.asked += 1
-        return {"shard-0": {"penrose_sums": {(): 3.0}}, "shard-1": None}
-
-    def request(
-        self, method: str, path: str, body: bytes | None = None
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request(method, path, body)
-        answer = connection.getresponse()
-        raw = answer.read()
-        connection.close()
-        return answer.status, dict(answer.headers), raw
-
-    @property
-    def reports(self) -> str:
-        return f"/tasks/{self.task.task_id.hex()}/reports"
-
-    def post(self, body: bytes) -> tuple[int, Mapping[str, str], dict[str, object]]:
-        status, headers, raw = self.request("POST", self.reports, body)
-        return status, headers, json.loads(raw)
 
 
 @pytest.fixture
 def make_service(
     tmp_path: Path, make_task: Callable[..., Task], design_keys: DesignKeys
-) -> Iterator[Callable[[Limits], Service]]:
+) -> Iterator[Callable[[Limits], HttpService]]:
     task = make_task(reports_per_class=0, cover_rate=0.0)
     signed = sign(task, design_keys.signing).encode()
-    made: list[Service] = []
+    made: list[HttpService] = []
 
-    def make(limits: Limits) -> Service:
-        made.append(Service(tmp_path, signed, limits))
+    def make(limits: Limits) -> HttpService:
+        made.append(HttpService(tmp_path, signed, limits))
         return made[-1]
 
     yield make
@@ -138,12 +48,12 @@ def make_service(
 
 
 @pytest.fixture
-def service(make_service: Callable[[Limits], Service]) -> Service:
+def service(make_service: Callable[[Limits], HttpService]) -> HttpService:
     return make_service(Limits())
 
 
 @pytest.fixture
-def impatient(make_service: Callable[[Limits], Service]) -> Service:
+def impatient(make_service: Callable[[Limits], HttpService]) -> HttpService:
     return make_service(LIMITS)
 
 
@@ -163,7 +73,7 @@ def talk(port: int, *pieces: bytes) -> bytes:
         return answer
 
 
-def head(service: Service, *lines: str) -> bytes:
+def head(service: HttpService, *lines: str) -> bytes:
     return "\r\n".join([f"POST {service.reports} HTTP/1.1", "Host: x", *lines, "", ""]).encode()
 
 
@@ -175,18 +85,18 @@ def problem_in(answer: bytes) -> dict[str, object]:
     return found
 
 
-def test_a_head_that_does_not_come_is_cut_off(impatient: Service) -> None:
+def test_a_head_that_does_not_come_is_cut_off(impatient: HttpService) -> None:
     assert talk(impatient.port, b"POST /tasks/") == b""
     assert talk(impatient.port) == b""
 
 
-def test_a_body_that_does_not_come_is_answered_and_cut_off(impatient: Service) -> None:
+def test_a_body_that_does_not_come_is_answered_and_cut_off(impatient: HttpService) -> None:
     answer = talk(impatient.port, head(impatient, f"Content-Length: {RECORD_BYTES}"), b"x" * 100)
     assert answer.startswith(b"HTTP/1.1 408")
     assert problem_in(answer)["title"] == "too-slow"
 
 
-def test_a_body_that_drips_is_cut_off_as_well(impatient: Service) -> None:
+def test_a_body_that_drips_is_cut_off_as_well(impatient: HttpService) -> None:
     with socket.create_connection(("127.0.0.1", impatient.port), timeout=30) as connection:
         connection.sendall(head(impatient, "Transfer-Encoding: chunked"))
         answer = b""
@@ -203,13 +113,13 @@ def test_a_body_that_drips_is_cut_off_as_well(impatient: Service) -> None:
     assert sent < RECORD_BYTES
 
 
-def test_a_body_that_says_it_is_too_large_is_not_read(service: Service) -> None:
+def test_a_body_that_says_it_is_too_large_is_not_read(service: HttpService) -> None:
     answer = talk(service.port, head(service, "Content-Length: 99999999999"), b"x" * 1000)
     assert answer.startswith(b"HTTP/1.1 413")
     assert problem_in(answer)["title"] == "too-large"
 
 
-def test_a_body_that_grows_too_large_is_cut_off(service: Service) -> None:
+def test_a_body_that_grows_too_large_is_cut_off(service: HttpService) -> None:
     chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
         connection.sendall(head(service, "Transfer-Encoding: chunked"))
@@ -219,11 +129,11 @@ def test_a_body_that_grows_too_large_is_cut_off(service: Service) -> None:
     assert service.request("GET", "/health")[0] == 200
 
 
-def test_it_is_ready_when_every_part_answers(service: Service) -> None:
+def test_it_is_ready_when_every_part_answers(service: HttpService) -> None:
     assert service.request("GET", "/ready")[::2] == (200, b'{"ready": true}')
 
 
-def test_it_names_the_parts_that_do_not_answer(service: Service) -> None:
+def test_it_names_the_parts_that_do_not_answer(service: HttpService) -> None:
     service.gone = ["matcher", "shard-1"]
     status, headers, raw = service.request("GET", "/ready")
     assert status == 503
@@ -231,13 +141,13 @@ def test_it_names_the_parts_that_do_not_answer(service: Service) -> None:
     assert json.loads(raw)["detail"] == "Not there: matcher, shard-1."
 
 
-def test_many_askers_do_not_load_the_other_parts(service: Service) -> None:
+def test_many_askers_do_not_load_the_other_parts(service: HttpService) -> None:
     for _ in range(50):
         assert service.request("GET", "/ready")[0] == 200
     assert service.asked < 25
 
 
-def test_metrics_are_served_for_every_part(service: Service, records: list[bytes]) -> None:
+def test_metrics_are_served_for_every_part(service: HttpService, records: list[bytes]) -> None:
     def counted() -> dict[tuple[str, ...], float]:
         status, headers, raw = service.request("GET", "/metrics")
         assert status == 200
@@ -269,7 +179,7 @@ def test_metrics_are_served_for_every_part(service: Service, records: list[bytes
 
 
 def test_a_throttled_service_acknowledges_what_it_knows_and_asks_the_others_to_come_again(
-    service: Service, records: list[bytes]
+    service: HttpService, records: list[bytes]
 ) -> None:
     assert service.post(records[0])[0] == 200
     service.admitted = False
@@ -286,7 +196,7 @@ def test_a_throttled_service_acknowledges_what_it_knows_and_asks_the_others_to_c
 
 
 def test_known_reports_are_acknowledged_whatever_holds_up_new_ones(
-    service: Service, records: list[bytes]
+    service: HttpService, records: list[bytes]
 ) -> None:
     assert service.post(records[0])[0] == 200
     service.shard.upkeep.press("the disk is nearly full")
@@ -300,13 +210,13 @@ def test_known_reports_are_acknowledged_whatever_holds_up_new_ones(
     assert service.shard.counts().reports == 1
 
 
-def test_a_backlog_is_answered_with_a_pause(service: Service, records: list[bytes]) -> None:
+def test_a_backlog_is_answered_with_a_pause(service: HttpService, records: list[bytes]) -> None:
     service.fault = BacklogError("9 reports wait already, 8 may.", remedy="Again.")
     status, headers, answer = service.post(records[0])
     assert (status, answer["title"], headers["Retry-After"]) == (429, "busy", "1")
 
 
-def test_what_was_not_foreseen_is_a_problem_too(service: Service, records: list[bytes]) -> None:
+def test_what_was_not_foreseen_is_a_problem_too(service: HttpService, records: list[bytes]) -> None:
     service.fault = RuntimeError("secret detail")
     status, headers, answer = service.post(records[0])
     assert (status, answer["title"]) == (500, "internal")
@@ -326,7 +236,7 @@ def test_what_was_not_foreseen_is_a_problem_too(service: Service, records: list[
         ("GET", "/tasks/{task}/reports", 405),
     ],
 )
-def test_every_refusal_is_a_problem(service: Service, method: str, path: str, status: int) -> None:
+def test_every_refusal_is_a_problem(service: HttpService, method: str, path: str, status: int) -> None:
     answered, headers, raw = service.request(method, path.format(task=service.task.task_id.hex()))
     assert answered == status
     assert headers["Content-Type"].startswith("application/problem+json")
@@ -334,14 +244,14 @@ def test_every_refusal_is_a_problem(service: Service, method: str, path: str, st
     assert status != 405 or headers["Allow"]
 
 
-def test_the_document_in_docs_is_the_one_that_is_served(service: Service) -> None:
+def test_the_document_in_docs_is_the_one_that_is_served(service: HttpService) -> None:
     kept = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
     assert kept == document()
     served = json.loads(service.request("GET", "/openapi.json")[2])
     assert served["paths"].keys() == kept["paths"].keys()
 
 
-def test_the_service_is_as_its_document_says(service: Service, tmp_path: Path) -> None:
+def test_the_service_is_as_its_document_says(service: HttpService, tmp_path: Path) -> None:
     """Schemathesis sends what the document allows and what it does not, and compares the answers."""
     pytest.importorskip("schemathesis", reason="schemathesis is not installed")
     run = subprocess.run(
