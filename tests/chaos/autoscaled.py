@@ -74,15 +74,20 @@ def loopback_up() -> None:
         fcntl.ioctl(handle, 0x8914, struct.pack("16sH14x", name, flags | 1))
 
 
-def start_head(home: Path) -> None:
+def start_head(home: Path, ray_folder: str) -> None:
     config = home / "cluster.json"
     config.write_text(json.dumps(CONFIG))
-    environment = {**os.environ, "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
+    environment = {
+        **os.environ,
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "RAY_FAKE_CLUSTER": "1",
+        "RAY_raylet_start_wait_time_s": "120",
+    }
     subprocess.run(
         [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=4"),
             *(f"--port={PORT}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"),
-            *(f"--autoscaling-config={config}", f"--temp-dir={home / 'ray'}"),
+            *(f"--autoscaling-config={config}", f"--temp-dir={ray_folder}"),
         ],
         env=environment,
         check=True,
@@ -123,9 +128,9 @@ class Scripted:
         return replace(real, busy_s=self._busy_s, waiting=self._waiting)
 
 
-def main(home: Path) -> None:
+def main(home: Path, ray_folder: str) -> None:
     loopback_up()
-    start_head(home)
+    start_head(home, ray_folder)
     keys = read_keys(home / "keys", passphrase=None)
     ray.init(address=f"127.0.0.1:{PORT}", namespace="penrose", log_to_driver=False)
     until(lambda: nodes() == 1, "the first node")
@@ -160,10 +165,10 @@ def main(home: Path) -> None:
         note()
         handovers = [service.release(batch) for batch in service.batches()]
         service.open(handovers, home / "release.parquet")
-        reasons = [made.decision.reason for made in scaler.made]
+        decisions = [(made.decision.delta, made.decision.reason) for made in scaler.made]
     bins = list(opened_bins(home / "release.parquet").values())
-    print(json.dumps({"shards_and_nodes": seen, "bins": bins, "reasons": reasons}), flush=True)  # noqa: T201
+    print(json.dumps({"shards_and_nodes": seen, "bins": bins, "decisions": decisions}), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])
