@@ -141,7 +141,7 @@ class _Face:
         busy_s = time.process_time()
         BUSY_SECONDS.add(busy_s - self._busy_s, stage="gateway")
         self._busy_s = busy_s
-        found = await self._snapshots.get()
+        found = await self._snapshots.get()  # first: it brings the gateway's own gauges up to date
         counted: dict[str, Snapshot] = {"gateway": {**telemetry.snapshot(), UP.name: {(): 1.0}}}
         for name, snapshot in found.items():
             counted[name] = {**(snapshot or {}), UP.name: {(): float(snapshot is not None)}}

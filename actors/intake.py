@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -12,7 +11,7 @@ from penrose_ray.errors import PenroseError, WireError, WrongKeyError
 from penrose_ray.release.tokens import Verifier
 from penrose_ray.snippet.minhash import Signature
 from penrose_ray.task import verify
-from penrose_ray.telemetry import CACHED_CLASSES, REPORTS, STAGE_SECONDS
+from penrose_ray.telemetry import CACHED_CLASSES, REPORTS
 from penrose_ray.wire import Report, decode, split
 
 if TYPE_CHECKING:
@@ -122,9 +121,7 @@ class Intake:
             BacklogError: as many reports wait as may.
             UnavailableError: matcher or shard is restarting; nothing is lost when the client repeats.
         """
-        started_s = time.perf_counter()
         answers = await self._take(body, admitted=self._admits())
-        STAGE_SECONDS.observe(time.perf_counter() - started_s, stage=_STAGE)
         codes = Counter(each.code if isinstance(each, Refused) else each.outcome.value for each in answers)
         for code, reports in codes.items():
             REPORTS.add(reports, stage=_STAGE, outcome=code)
@@ -213,8 +210,10 @@ class Intake:
             done = await self._backend.accept(shard, [self._arrival(each) for _, each in fresh])
             for (index, _), answer in zip(fresh, done, strict=True):
                 answers[index] = answer
-        CACHED_CLASSES.add(len(strangers), result="miss")
-        CACHED_CLASSES.add(len(reports) - len(strangers), result="hit")
+        if strangers:
+            CACHED_CLASSES.add(len(strangers), result="miss")
+        if len(strangers) < len(reports):
+            CACHED_CLASSES.add(len(reports) - len(strangers), result="hit")
         return answers
 
     def _cached(self, report: Report) -> SnippetClass | None:

@@ -350,7 +350,9 @@ class GatewayActor:
     ) -> None:
         self._backend = RemoteBackend(prefix, settings.most_waiting)
         self._elsewhere: Snapshot = {}
-        throttle = Throttle(settings.heavy_load_s, settings.admitted_share, self._backend.load_s)
+        self._throttle = throttle = Throttle(
+            settings.heavy_load_s, settings.admitted_share, self._backend.load_s
+        )
         task = verify(signed_task)
         intake = Intake(
             signed_task,
@@ -380,6 +382,7 @@ class GatewayActor:
 
     async def snapshots(self) -> dict[str, Snapshot | None]:
         """What each part has counted; None for one that does not answer."""
+        self._throttle.note()
         return {**await self._backend.snapshots(), "service": self._elsewhere}
 
     async def stop(self) -> None:

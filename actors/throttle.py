@@ -18,13 +18,18 @@ class Throttle:
         self._heavy_load_s, self._share, self._load_s = heavy_load_s, share, load_s
         self._credit = 0.0
 
+    def share(self) -> float:
+        """Share of requests that is taken now."""
+        return admitted_share(self._load_s(), heavy=self._heavy_load_s, throttled=self._share)
+
+    def note(self) -> None:
+        """Let the metrics say how it is."""
+        LOAD.set(self._load_s())
+        ADMITTED.set(self.share())
+
     def admits(self) -> bool:
         """Whether the next request's new reports are taken."""
-        load_s = self._load_s()
-        share = admitted_share(load_s, heavy=self._heavy_load_s, throttled=self._share)
-        LOAD.set(load_s)
-        ADMITTED.set(share)
-        self._credit += share
+        self._credit += self.share()
         if self._credit < 1.0 - 1e-9:
             return False
         self._credit = min(self._credit - 1.0, 1.0)

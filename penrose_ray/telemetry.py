@@ -71,11 +71,9 @@ class Metric:
     def add(self, more: float = 1.0, **labels: str) -> None:
         """Let a counter grow by `more`."""
         self._require(Kind.COUNTER)
+        key = self._key(labels)
         with _mutex:
-            values = _values[self.name]
-            key = self._key(labels)
-            before = values.get(key, 0.0)
-            values[key] = (before if isinstance(before, float) else 0.0) + more
+            self._cell(key)[0] += more
         self._tell(key, more)
 
     def set(self, value: float, **labels: str) -> None:
@@ -83,7 +81,7 @@ class Metric:
         self._require(Kind.GAUGE)
         key = self._key(labels)
         with _mutex:
-            _values[self.name][key] = float(value)
+            self._cell(key)[0] = value
         self._tell(key, value)
 
     def observe(self, value: float, **labels: str) -> None:
@@ -92,18 +90,23 @@ class Metric:
         key = self._key(labels)
         place = bisect.bisect_left(self.bounds, value)
         with _mutex:
-            before = _values[self.name].get(key)
-            counts = list(before.counts) if isinstance(before, Distribution) else [0] * (len(self.bounds) + 1)
-            counts[place] += 1
-            total = before.total if isinstance(before, Distribution) else 0.0
-            _values[self.name][key] = Distribution(tuple(counts), total + value)
+            cell = self._cell(key)
+            cell[place] += 1
+            cell[-1] += value
         self._tell(key, value)
 
     def value(self, **labels: str) -> float:
         """What a counter or gauge of this process is now, 0 before anything was counted."""
         with _mutex:
-            found = _values[self.name].get(self._key(labels), 0.0)
-        return found if isinstance(found, float) else found.total
+            return _cells[self.name].get(self._key(labels), [0.0])[0]
+
+    def _cell(self, key: Labels) -> list[float]:
+        """One number, or a histogram's counts with the total behind them."""
+        cells = _cells[self.name]
+        cell = cells.get(key)
+        if cell is None:
+            cell = cells[key] = [0.0] * (len(self.bounds) + 2 if self.bounds else 1)
+        return cell
 
     def _require(self, kind: Kind) -> None:
         if self.kind is not kind:
@@ -120,7 +123,7 @@ class Metric:
 
 
 _mutex = threading.Lock()
-_values: Snapshot = {}
+_cells: dict[str, dict[Labels, list[float]]] = {}
 _sinks: list[Sink] = []
 METRICS: Final[dict[str, Metric]] = {}
 """All metrics by name."""
@@ -140,7 +143,15 @@ def forward(sink: Sink) -> Callable[[], None]:
 def snapshot() -> Snapshot:
     """What this process has counted so far; metrics that nothing was counted for are left out."""
     with _mutex:
-        return {name: dict(values) for name, values in _values.items() if values}
+        return {
+            name: {key: _value(cell) for key, cell in cells.items()}
+            for name, cells in _cells.items()
+            if cells
+        }
+
+
+def _value(cell: list[float]) -> Value:
+    return cell[0] if len(cell) == 1 else Distribution(tuple(map(int, cell[:-1])), cell[-1])
 
 
 @contextmanager
@@ -165,7 +176,7 @@ def _made(
 ) -> Metric:
     metric = Metric(f"penrose_{name}", kind, text, unit, labels, bounds)
     METRICS[metric.name] = metric
-    _values[metric.name] = {}
+    _cells[metric.name] = {}
     return metric
 
 
@@ -180,7 +191,7 @@ REPORTS = _made(
 STAGE_SECONDS = _made(
     Kind.HISTOGRAM,
     "stage_seconds",
-    "How long a call of a stage took, waiting included.",
+    "How long a call of matcher or shard took, waiting for its turn included.",
     unit="seconds",
     labels=("stage",),
     bounds=LATENCY_S,

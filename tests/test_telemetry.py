@@ -31,6 +31,14 @@ def test_the_page_says_what_the_registry_says() -> None:
     assert rows == wanted
 
 
+def test_every_metric_is_counted_somewhere() -> None:
+    folders = ("penrose_ray", "actors")
+    source = "".join(path.read_text() for each in folders for path in (ROOT / each).rglob("*.py"))
+    for name, value in vars(telemetry).items():
+        if isinstance(value, telemetry.Metric):
+            assert re.search(rf"\b{name}\.(add|set|observe|name)\b", source), name
+
+
 def test_names_follow_prometheus_conventions() -> None:
     for metric in METRICS.values():
         assert re.fullmatch(r"penrose_[a-z_]+[a-z]", metric.name)
