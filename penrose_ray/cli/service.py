@@ -196,13 +196,18 @@ def _serve(
                 say(f"{error.message} It is started again.")
 
 
-def status(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:
+def _folder(config: Path, overrides: list[str] | None) -> Path:
+    """Where the service that a configuration describes has its control socket."""
+    settings, _ = load_settings(config, tuple(overrides or ()))
+    return settings.service.state_dir
+
+
+def status(config: ConfigArgument, overrides: SetOption = None, form: FormatOption = Format.TABLE) -> None:
     """Print shards, load, buckets and the scaler's last decisions of the service that runs here.
 
     Example: penrose status configs/fleet.toml --format json
     """
-    settings, _ = load_settings(config)
-    found = request(settings.service.state_dir, "status")
+    found = request(_folder(config, overrides), "status")
     if form is Format.JSON:
         print_rows([found], tuple(found), form, "")
         return
@@ -215,22 +220,20 @@ def status(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:
         say(f"{each['delta']:+d} shards: {each['reason']}")
 
 
-def compact(config: ConfigArgument) -> None:
+def compact(config: ConfigArgument, overrides: SetOption = None) -> None:
     """Let the service that runs here move its cold sums to service.archive.
 
     Example: penrose compact configs/fleet.toml
     """
-    settings, _ = load_settings(config)
-    say(f"{request(settings.service.state_dir, 'compact')} batches moved")
+    say(f"{request(_folder(config, overrides), 'compact')} batches moved")
 
 
-def down(config: ConfigArgument) -> None:
+def down(config: ConfigArgument, overrides: SetOption = None) -> None:
     """Let the service that runs here finish what it has and end.
 
     Example: penrose down configs/fleet.toml
     """
-    settings, _ = load_settings(config)
-    folder = settings.service.state_dir
+    folder = _folder(config, overrides)
     say(str(request(folder, "down")))
     deadline = time.monotonic() + _DOWN_S
     while is_running(folder):

@@ -242,3 +242,16 @@ def test_memory_holds_hot_sums_only(shard: ShardService, reports: Reports, clock
     shard.accept([reports.one(4)])
     (batch,) = shard.batches()
     assert reports.hits(shard.sums(batch.batch)) == Counter(range(5))
+
+
+def test_an_archive_may_be_any_file_system_of_fsspec(
+    path: Path, task: Task, clock: ManualClock, reports: Reports
+) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    with ShardService(path, task, clock, archive=Archive("fsspec+memory://penrose/cold")) as shard:
+        batch = released(shard, reports)
+        sums = shard.sums(batch)
+        clock.advance(48 * HOUR_S)
+        shard.upkeep.purge()
+        assert shard.upkeep.compact() == [batch]
+        assert shard.sums(batch) == sums

@@ -88,6 +88,15 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert "penrose up" in err
 
 
+@pytest.mark.parametrize("command", ["status", "compact", "down"])
+def test_a_setting_says_where_the_service_is_asked(
+    call: Call, config: Path, tmp_path: Path, command: str
+) -> None:
+    code, _, err = call(command, config, "--set", f'service.state_dir="{tmp_path}/other"')
+    assert code == 40
+    assert f"{tmp_path}/other/control.sock" in err
+
+
 def test_the_control_socket_is_its_owner_s(tmp_path: Path) -> None:
     with ControlServer(tmp_path, {}):
         assert stat.S_IMODE((tmp_path / "control.sock").stat().st_mode) == 0o600
