@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penrose_ray.capture.compiled import shared_library
 from penrose_ray.capture.launch_order import COMPLETION_SPREAD
 from penrose_ray.capture.ring import private_directory
 from penrose_ray.capture.ring_source import RingSource
+from penrose_ray.compiled import shared_library
 from penrose_ray.errors import SourceError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def cuda_environment(directory: Path, base: Mapping[str, str] | None = None) -> 
         SourceError: no C compiler, no CUDA headers, or the directory is not private.
     """
     environment = dict(os.environ if base is None else base)
-    environment["CUDA_INJECTION64_PATH"] = str(shared_library(CUDA_LIBRARY, *header_flags()))
+    environment["CUDA_INJECTION64_PATH"] = str(shared_library(__package__, CUDA_LIBRARY, *header_flags()))
     environment["PENROSE_RING_DIR"] = str(private_directory(directory).resolve())
     return environment
 

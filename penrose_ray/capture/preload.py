@@ -7,9 +7,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from penrose_ray.capture.compiled import shared_library
 from penrose_ray.capture.ring import private_directory
 from penrose_ray.capture.ring_source import RingSource
+from penrose_ray.compiled import shared_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ def opencl_environment(directory: Path, base: Mapping[str, str] | None = None) -
     """
     environment = dict(os.environ if base is None else base)
     before = environment.get("LD_PRELOAD", "")
-    library = str(shared_library(OPENCL_LIBRARY))
+    library = str(shared_library(__package__, OPENCL_LIBRARY))
     environment["LD_PRELOAD"] = f"{library}:{before}" if before else library
     environment["PENROSE_RING_DIR"] = str(private_directory(directory).resolve())
     return environment

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from penrose_ray.capture import compiled
-from penrose_ray.capture.compiled import shared_library
+from penrose_ray import compiled
 from penrose_ray.capture.events import EventBatch
 from penrose_ray.capture.preload import opencl_environment, opencl_ring_source
 from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, RECORD, RingWriter
 from penrose_ray.capture.ring_source import RingSource, remove_rings
+from penrose_ray.compiled import shared_library
 from penrose_ray.errors import SourceError
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def test_directory_that_others_can_enter_is_refused_by_both_sides(tmp_path: Path
 
 @needs_compiler
 def test_library_is_compiled_once() -> None:
-    first = shared_library("opencl_preload")
+    first = shared_library("penrose_ray.capture", "opencl_preload")
     stamp = first.stat().st_mtime_ns
-    assert shared_library("opencl_preload") == first
+    assert shared_library("penrose_ray.capture", "opencl_preload") == first
     assert first.stat().st_mtime_ns == stamp
 
 
@@ -150,7 +150,7 @@ def test_without_a_compiler_the_error_names_the_package(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compiled.shutil, "which", lambda _: None)
     with pytest.raises(SourceError, match="apt-get install gcc libc6-dev"):
-        shared_library("opencl_preload")
+        shared_library("penrose_ray.capture", "opencl_preload")
 
 
 def _writer(directory: Path, name: str = "a", records: int = 64) -> RingWriter:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penrose_ray.capture import compiled, injection, survey
+from penrose_ray import compiled
+from penrose_ray.capture import injection, survey
 from penrose_ray.capture.survey import launchpad
 from penrose_ray.errors import SourceError
 

@@ -1,4 +1,4 @@
-"""C sources of this package, compiled at first use and kept in the user's cache."""
+"""C sources of the stages, compiled at first use and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ def cache_directory() -> Path:
     return Path(base) / "penrose-ray" / "native"
 
 
-def shared_library(name: str, *flags: str) -> Path:
-    """The library of `native/NAME.c`; compiled when neither it nor its parts are the ones compiled before.
+def shared_library(package: str, name: str, *flags: str) -> Path:
+    """The library of `native/NAME.c` in a package; compiled unless it was, from the same sources.
 
     Raises:
         SourceError: there is no C compiler, or it fails.
+        OSError: the cache cannot be written.
     """
-    sources = resources.files("penrose_ray.capture") / "native"
-    text = b"".join((sources / part).read_bytes() for part in (f"{name}.c", "ring.c"))
+    sources = resources.files(package) / "native"
+    parts = sorted(
+        (part for part in sources.iterdir() if part.name.endswith(".c")), key=lambda part: part.name
+    )
+    text = b"".join(part.read_bytes() for part in parts)
     key = hashlib.sha256(text + repr((flags, platform.machine())).encode()).hexdigest()[:16]
     target = cache_directory() / f"{name}-{key}.so"
     if target.exists():
         return target
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
-        raise SourceError("There is no C compiler, which this capture needs once.", remedy=_REMEDY)
+        raise SourceError("There is no C compiler, which is needed once.", remedy=_REMEDY)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with resources.as_file(sources) as folder, tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch) / target.name
