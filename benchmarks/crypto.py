@@ -5,8 +5,6 @@ The baseline is the published setting: 32 KB a report, 80-bit security. One core
 
 from __future__ import annotations
 
-import contextlib
-import os
 import secrets
 import statistics
 import time
@@ -17,7 +15,7 @@ import numpy as np
 import phe
 from gmpy2 import mpz
 
-from benchmarks.harness import Contender, arguments, finish, show, significant, take_turns
+from benchmarks.harness import Contender, arguments, finish, show, significant, take_turns, without_native
 from penrose_ray.crypto.accumulate import Accumulator, Accumulators, Validator
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.ciphertext import join, split
@@ -26,8 +24,6 @@ from penrose_ray.crypto.packing import BINS, Slots, pack, profile
 from penrose_ray.crypto.private_key import PrivateKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from benchmarks.harness import Timing
     from penrose_ray.crypto.blinding import Exponent
     from penrose_ray.crypto.packing import SlotProfile
@@ -82,7 +78,7 @@ def encryption(keys: Keys, rounds: int) -> tuple[Timings, Figures]:
         sealing("compact3072_r512", key, COMPACT, "short"),
         sealing("pool", key, STD3072, "half", pooled=(rounds + 1) * PER_RUN),
     ]
-    with gmpy2_only():
+    with without_native():
         contenders.append(sealing("std3072_gmpy2", key, STD3072, "half"))
         contenders.append(sealing("std3072_r512_gmpy2", key, STD3072, "short"))
     timings = take_turns(contenders, rounds=rounds)
@@ -113,7 +109,7 @@ def addition(keys: Keys, rounds: int) -> tuple[Timings, Figures]:
         Contender(BASELINE, lambda: plain_add(n, plain), len(plain)),
         Contender("phe, n = 1024", lambda: [a + b for a, b in zip(listed, listed, strict=True)]),
     ]
-    with gmpy2_only():
+    with without_native():
         contenders.append(adding("gmpy2", keys, STD3072, blobs))
     if native.unavailable() is None:
         contenders += [adding("native", keys, each, blobs) for each in (STD3072, STD2048, COMPACT)]
@@ -149,7 +145,7 @@ def decryption(keys: Keys, rounds: int) -> tuple[Timings, Figures]:
     def plain() -> list[mpz]:
         return [(gmpy2.powmod(c, lam, n2) - 1) // n * mu % n for c in split(blob, STD3072)]
 
-    with gmpy2_only():
+    with without_native():
         slower = PrivateKey(int(p), int(q))
         slower.decrypt(blob, STD3072)
     contenders = [
@@ -251,19 +247,6 @@ def plain_add(n: mpz, blobs: list[bytes]) -> bytes:
             a * mpz.from_bytes(blob[i * 256 : i * 256 + 256], "little") % n2 for i, a in enumerate(total)
         ]
     return b"".join([c.to_bytes(256, "little") for c in total])
-
-
-@contextlib.contextmanager
-def gmpy2_only() -> Iterator[None]:
-    """What is made and first used inside does without the kernel."""
-    old = os.environ.get(native.SWITCH)
-    os.environ[native.SWITCH] = "0"
-    try:
-        yield
-    finally:
-        os.environ.pop(native.SWITCH)
-        if old is not None:
-            os.environ[native.SWITCH] = old
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ minute of the machine hits all of them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penrose_ray.crypto.kernel.native import SWITCH
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,19 @@ def take_turns(
             contender.run()
             seconds[contender.name].append((clock() - start) / contender.operations)
     return {name: Timing(name, tuple(values)) for name, values in seconds.items()}
+
+
+@contextlib.contextmanager
+def without_native() -> Iterator[None]:
+    """What is made and first used inside does without compiled code."""
+    old = os.environ.get(SWITCH)
+    os.environ[SWITCH] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop(SWITCH)
+        if old is not None:
+            os.environ[SWITCH] = old
 
 
 def machine() -> dict[str, object]:

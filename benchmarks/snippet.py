@@ -92,6 +92,7 @@ def main() -> None:
         show(timings)
     own_s = timings[speed.OWN].median_s
     report.value("minhash_ms", significant(own_s * 1e3, 3))
+    report.value("minhash_numpy_ms", significant(timings[speed.NUMPY].median_s * 1e3, 3))
     report.value("minhash_plain_ms", significant(timings[speed.PLAIN].median_s * 1e3, 3))
     report.value("minhash_vs_datasketch_bulk_ratio", significant(timings[speed.BULK].median_s / own_s, 3))
     report.value("minhash_vs_datasketch_update_ratio", significant(timings[speed.LOOP].median_s / own_s, 3))

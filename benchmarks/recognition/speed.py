@@ -11,7 +11,7 @@ import datasketch
 import numpy as np
 import rensa
 
-from benchmarks.harness import Contender, Timing, take_turns
+from benchmarks.harness import Contender, Timing, take_turns, without_native
 from penrose_ray.snippet.index import SnippetIndex
 from penrose_ray.snippet.minhash import FUNCTIONS, Signature
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _GRAM = 8
 _REPEATS = 10
 _ASKED = 2_000
-OWN, PLAIN, BULK, LOOP, RENSA = "mended", "plain set", "datasketch bulk", "datasketch update", "rensa"
+OWN, NUMPY, PLAIN = "mended", "mended, numpy alone", "plain set"
+BULK, LOOP, RENSA = "datasketch bulk", "datasketch update", "rensa"
 
 
 def signature_timings(
@@ -45,11 +46,20 @@ def signature_timings(
         for name, of in ((OWN, scheme), (PLAIN, plain))
     ]
     others = [
+        Contender(NUMPY, _by_numpy(own[0].run), own[0].operations),
         Contender(BULK, each(_bulk), len(windows)),
         Contender(LOOP, each(_loop), len(windows)),
         Contender(RENSA, each(_rensa), len(windows)),
     ]
     return take_turns([*own, *others], rounds=rounds)
+
+
+def _by_numpy(work: Callable[[], object]) -> Callable[[], object]:
+    def run() -> object:
+        with without_native():
+            return work()
+
+    return run
 
 
 def _grams(window: Window) -> list[bytes]:

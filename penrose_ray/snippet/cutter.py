@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from penrose_ray.errors import QuotaError, TransportError
+from penrose_ray.snippet import compiled
 from penrose_ray.snippet.identity import PLAIN, Identity
 from penrose_ray.snippet.minhash import Scheme, Signature, of_hashes
 from penrose_ray.snippet.names import NameHashes
@@ -78,6 +79,7 @@ class SnippetCutter:
 
     def __init__(self, snippet_launches: int, scheme: Scheme, identity: Identity = PLAIN) -> None:
         """Cut every `snippet_launches` launches; `identity` is the task's mode (see `identity.py`)."""
+        compiled.prepare()
         self._length = snippet_launches
         self._scheme = scheme
         self._identity = identity

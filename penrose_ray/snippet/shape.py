@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.snippet.grams import MULTIPLIER, Launches, beginnings, scattered
+from penrose_ray.snippet.scheme import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+VIEW = View(0.15, 2.0)
+"""Which grams of the shape count."""
 _KEY_SHIFT = np.uint64(48)
 """Names are told apart by 16 bits, so that a key and a place sort as one word; two names that share them look
 like one kernel.
@@ -41,15 +44,15 @@ def shape(launches: Launches, furthest: int, salt: int) -> tuple[Launches, NDArr
     distance = order[1:] - order[:-1]
     changes |= distance > furthest
     distance[changes] = 0
-    codes = _codes(furthest, salt)
+    code = codes(furthest, salt)
     result = np.empty_like(launches.hashes)
-    result[order[0]] = codes[0]
-    result[order[1:]] = codes.take(distance)
+    result[order[0]] = code[0]
+    result[order[1:]] = code.take(distance)
     return Launches(result, launches.starts), names
 
 
 @lru_cache(maxsize=8)
-def _codes(furthest: int, salt: int) -> NDArray[np.uint64]:
+def codes(furthest: int, salt: int) -> NDArray[np.uint64]:
     """A hash for each distance."""
     return scattered(np.arange(furthest + 1, dtype=np.uint64) * np.uint64(MULTIPLIER) ^ np.uint64(salt))
 

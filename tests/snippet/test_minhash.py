@@ -68,8 +68,10 @@ def test_a_plain_signature_estimates_the_exact_similarity_as_well_as_datasketch(
     assert abs(float(np.mean(errors["own"]))) <= 0.03
 
 
-def test_values_are_frozen() -> None:
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_values_are_frozen(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A published scheme never changes: other values would split every class of a running task."""
+    monkeypatch.setenv("PENROSE_NATIVE", switch)
     ids = np.arange(400) % 37
 
     digests = {name: signature(ids, table(37), scheme_id=name).digest().hex()[:16] for name in SCHEMES}

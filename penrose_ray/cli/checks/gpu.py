@@ -77,14 +77,15 @@ def sources(machine: Machine) -> Finding:
 
 
 def compiler(machine: Machine) -> Finding:
-    """A C compiler: the library that is loaded into unmodified programs is compiled once on each host."""
+    """A C compiler: what is loaded into unmodified programs, and what makes signatures, is compiled once."""
     for name in _COMPILERS:
         line = machine.first_line((name, "--version"))
         if line:
             return fine("compiler", line)
     return warning(
         "compiler",
-        "there is none: programs that are not written for Penrose cannot be captured",
+        "there is none: programs that are not written for Penrose cannot be captured, and signatures take"
+        " several times the CPU time",
         "apt-get install gcc libc6-dev",
     )
 
