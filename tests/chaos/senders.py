@@ -19,9 +19,10 @@ SENDERS = 3
 class Senders:
     """Threads that share the records; each goes on until all of its own are acknowledged."""
 
-    def __init__(self, topology: Topology, records: list[bytes]) -> None:
+    def __init__(self, topology: Topology, records: list[bytes], *, url: str = "") -> None:
         self.outboxes = [
-            Outbox(HttpUploader(topology.url, topology.task.task_id), SystemClock()) for _ in range(SENDERS)
+            Outbox(HttpUploader(url or topology.url, topology.task.task_id), SystemClock())
+            for _ in range(SENDERS)
         ]
         for number, outbox in enumerate(self.outboxes):
             for record in records[number::SENDERS]:
