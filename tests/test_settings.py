@@ -126,7 +126,7 @@ def test_dotted_keys_are_found(path: Path) -> None:
     [
         ("port = 8080", "port = 65536", "service.port", "less than or equal to 65535"),
         ("port = 8080", 'port = "eighty"', "service.port", "integer"),
-        ('kind = "replay"', 'kind = "real"', "clients.1.kind", "'gpu' or 'replay'"),
+        ('kind = "replay"', 'kind = "real"', "clients.1.kind", "'replay' or 'fleet'"),
         ("port = 8080", "shards = 0", "service.shards", "greater than or equal to 1"),
     ],
 )
