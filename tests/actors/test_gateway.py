@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
+from e2e.one_shard import OneShard
 
 from penrose_ray.actors.gateway import Gateway
 from penrose_ray.actors.intake import Intake, UnavailableError
@@ -28,40 +29,19 @@ from penrose_ray.transport.uploader import BusyError
 from penrose_ray.wire import RECORD_BYTES, Report, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival
     from penrose_ray.crypto.keyfile import DesignKeys
-    from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
-    from penrose_ray.types import ReportId
 
 
-class LocalBackend:
-    """One matcher and one shard in this process; `fault` is raised instead of accepting."""
+class LocalBackend(OneShard):
+    """With journals of their own."""
 
     def __init__(self, home: Path, signed: bytes) -> None:
         self.matcher = Matcher(home / "classes.sqlite", signed)
         self.shard = ShardService(home / "shard.sqlite", verify(signed), SystemClock())
-        self.fault: Exception | None = None
-
-    async def owner_of(self, _report_id: ReportId) -> str:
-        return "only"
-
-    async def refresh(self) -> None:
-        raise AssertionError("nothing moves here")
-
-    async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
-        return self.matcher.match(wanted)
-
-    async def known(self, _shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
-        return self.shard.known(ids)
-
-    async def accept(self, _shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
-        if self.fault:
-            raise self.fault
-        return self.shard.accept(arrivals)
 
 
 SERVICE_KEY = ServiceKey(bytes(range(32)))

@@ -35,9 +35,9 @@ def test_log_lines_of_libraries_are_scrubbed(
     monkeypatch.setattr(getpass, "getuser", lambda: "ann-marie")
     scrub_logs()
     scrub_logs()
-    logging.getLogger("some.library").warning(LINE, "ann-marie")
-    logging.getLogger("some.library").info(LINE, "ann-marie")
-    assert capsys.readouterr().err == f"WARNING some.library: {CLEAN}\n"
+    logging.getLogger("some.package").warning(LINE, "ann-marie")
+    logging.getLogger("some.package").info(LINE, "ann-marie")
+    assert capsys.readouterr().err == f"WARNING some.package: {CLEAN}\n"
 
 
 def test_every_command_scrubs(call: Callable[..., tuple[int, str, str]]) -> None:

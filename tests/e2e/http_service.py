@@ -9,6 +9,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from e2e.one_shard import OneShard
+
 from penrose_ray.actors.gateway import Gateway, Limits
 from penrose_ray.actors.intake import Intake
 from penrose_ray.actors.matcher import Matcher
@@ -17,24 +19,20 @@ from penrose_ray.clock import ManualClock
 from penrose_ray.task import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Mapping
     from pathlib import Path
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival
-    from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.telemetry import Snapshot
-    from penrose_ray.types import ReportId
 
 T = TypeVar("T")
 
 
-class HttpService:
+class HttpService(OneShard):
     """Real HTTP, a real journal each, and a clock that the test moves."""
 
     def __init__(self, home: Path, signed: bytes, limits: Limits | None = None) -> None:
         self.task = verify(signed)
         self.clock = ManualClock(time.time())
-        self.fault: Exception | None = None
         self.gone: list[str] = []
         self.asked = 0
         self.admitted = True
@@ -62,23 +60,6 @@ class HttpService:
 
     async def _closed(self) -> None:
         self.shard.close()
-
-    async def owner_of(self, _report_id: ReportId) -> str:
-        return "only"
-
-    async def refresh(self) -> None:
-        raise AssertionError("nothing moves here")
-
-    async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
-        return self.matcher.match(wanted)
-
-    async def known(self, _shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
-        return self.shard.known(ids)
-
-    async def accept(self, _shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
-        if self.fault:
-            raise self.fault
-        return self.shard.accept(arrivals)
 
     async def missing(self) -> list[str]:
         self.asked += 1

@@ -71,22 +71,22 @@ class Nvml(Gauges):
             pytest.skip("no C compiler on this machine")
         path = self.folder / "libnvidia-ml-standin.so"
         subprocess.run([compiler, "-DINIT=0", "-shared", "-fPIC", "-o", path, NVML], check=True)
-        self.library = self.pynvml.nvmlLib = ctypes.CDLL(str(path))
+        self.driver = self.pynvml.nvmlLib = ctypes.CDLL(str(path))
         self.pynvml._nvmlGetFunctionPointer_cache.clear()
         self.clock = ManualClock()
         return NvmlSource(clock=self.clock, capacity=CAPACITY)
 
     def launch(self, count: int) -> None:
-        self.library.standin_devices(count, count, 0)
+        self.driver.standin_devices(count, count, 0)
         self.clock.advance(1)
 
     def cut_short(self, count: int) -> int:
-        self.library.standin_devices(count, count - 1, 0)
+        self.driver.standin_devices(count, count - 1, 0)
         self.clock.advance(1)
         return count - 1
 
     def repeat(self, count: int) -> int:
-        self.library.standin_devices(count, count, 1)
+        self.driver.standin_devices(count, count, 1)
         self.clock.advance(1)
         return count
 
