@@ -112,7 +112,7 @@ def test_a_configured_service_takes_reports_at_its_onion_address(
     route = route_to([onion], task_id, client)
     try:
         clock = ManualClock()
-        outbox = Outbox(route.uploader, clock)
+        outbox = Outbox(route.ways[0].uploader, clock)
         for record in reports(task, 5):
             outbox.put(record)
         empty(outbox, clock)
