@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from aiohttp import web
 
-from penrose_ray.actors.problems import problem
+from penrose_ray.actors.problems import refusal
 from penrose_ray.crypto.key_share import KeyShare, read_share
 from penrose_ray.errors import GatekeeperError, WrongKeyError
 from penrose_ray.release.approval import approve, context_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from penrose_ray.types import BatchId
 
 _MOST_BYTES: Final = 256 << 20
-_CONFLICT: Final = 409
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS partials (
     batch INTEGER NOT NULL, class_id BLOB NOT NULL, counter_set INTEGER NOT NULL, sub_batch INTEGER NOT NULL,
@@ -154,7 +153,7 @@ def application(gatekeeper: Gatekeeper) -> web.Application:
             async with turn:
                 answer = await asyncio.to_thread(gatekeeper.answer, raw)
         except GatekeeperError as error:
-            return problem(_CONFLICT, error.code, error.message)
+            return refusal(error)
         return web.Response(body=answer, content_type="application/octet-stream")
 
     app.router.add_post("/partials", partials)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from penrose_ray.actors.serving import credential_of, health, problem, refusal, stranger
+from penrose_ray.actors.problems import problem, refusal, stranger
+from penrose_ray.actors.serving import credential_of, health
 from penrose_ray.errors import ClockError, QuotaError, TokenError
 
 if TYPE_CHECKING:

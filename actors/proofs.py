@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from penrose_ray.actors.problems import problem
+from penrose_ray.actors.problems import problem, refusal
 from penrose_ray.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def application(published: Published, *, classes: bool = False) -> web.Applicati
         try:
             found = await asyncio.to_thread(find, wanted)
         except LedgerError as error:
-            return problem(404, error.code, error.message)
+            return refusal(error)
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
     async def proof(request: web.Request) -> web.Response:

@@ -7,18 +7,13 @@ import errno
 import signal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from aiohttp import web
 
-from penrose_ray.errors import ClockError, PortInUseError, QuotaError, TransportError
+from penrose_ray.errors import PortInUseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
-
-    from penrose_ray.errors import PenroseError
-
-_BAD, _UNKNOWN, _GONE, _TOO_MANY, _AWAY = 400, 403, 410, 429, 503
 
 
 class Place(NamedTuple):
@@ -82,26 +77,6 @@ def credential_of(request: web.Request) -> bytes:
         return bytes.fromhex(request.headers.get("Authorization", "").removeprefix("Bearer "))
     except ValueError:
         return b""
-
-
-def stranger() -> web.Response:
-    """The answer to whoever is not enrolled."""
-    return problem(_UNKNOWN, QuotaError.code, "This client is not enrolled.")
-
-
-def refusal(error: PenroseError) -> web.Response:
-    """The answer to an enrolled client that cannot have what it asks for."""
-    statuses = ((QuotaError, _TOO_MANY), (ClockError, _AWAY), (TransportError, _GONE))
-    status = next((status for kind, status in statuses if isinstance(error, kind)), _BAD)
-    return problem(status, error.code, error.message)
-
-
-def problem(status: int, code: str, detail: str) -> web.Response:
-    """An error as RFC 9457 has it."""
-    body = {"type": f"urn:penrose:error:{code}", "title": code, "status": status, "detail": detail}
-    return web.Response(
-        status=status, body=msgspec.json.encode(body), content_type="application/problem+json"
-    )
 
 
 async def health(_request: web.Request) -> web.Response:

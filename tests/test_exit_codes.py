@@ -8,11 +8,12 @@ import re
 from pathlib import Path
 
 import penrose_ray
-from penrose_ray.actors import gateway, intake
+from penrose_ray.actors import gateway, intake, issuer, keyserver, problems, proofs
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.errors import PenroseError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "exit-codes.md").read_text()
+FACES = (gateway, intake, issuer, keyserver, proofs)
 SECTIONS = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 
@@ -43,9 +44,10 @@ def test_codes_of_one_name_share_an_exit_code_and_others_do_not() -> None:
 
 
 def test_every_refusal_over_http_has_a_section() -> None:
-    source = "".join(Path(str(module.__file__)).read_text() for module in (gateway, intake))
+    source = "".join(Path(str(module.__file__)).read_text() for module in FACES)
     codes = set(re.findall(r'(?:Refused|problem)\((?:\d+, )?"([a-z-]+)"', source))
+    codes |= set(problems._REMEDIES)
     codes |= {each.value for each in Outcome if not each.acknowledged}
-    assert {"wrong-task", "too-large", "too-late"} <= codes
+    assert {"wrong-task", "too-large", "too-late", "no-name-key"} <= codes
     for code in codes:
         assert "Remedy: " in SECTIONS.get(code, ""), code

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penrose_ray.cli.given import content_of, hexadecimal
-from penrose_ray.cli.output import HostOption, PortOption, say
+from penrose_ray.cli.serving import HostOption, PortOption, run_server
 from penrose_ray.errors import TaskError
 
 
@@ -30,11 +29,10 @@ def gatekeeper(
     Example: penrose gatekeeper share-2.key fleet.task --ledger-signer 3f0c...
     """
     from penrose_ray.actors.gatekeeper import Gatekeeper, application  # noqa: PLC0415 - the server's libraries
-    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
     signer = hexadecimal("--ledger-signer", ledger_signer, source="penrose release list")
     keeper = Gatekeeper(share, content_of(task, TaskError), signer, store)
     try:
-        asyncio.run(run_until_interrupted(application(keeper), host, port, say))
+        run_server(application(keeper), host, port)
     finally:
         keeper.close()

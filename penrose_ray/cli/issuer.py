@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 from pathlib import Path
@@ -10,17 +9,18 @@ from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.output import Format, FormatOption, HostOption, PortOption, print_rows, say
+from penrose_ray.cli.enrolment import StateArgument, add_enrolment
+from penrose_ray.cli.output import say
 from penrose_ray.cli.passphrase import VariableOption, passphrase_in
+from penrose_ray.cli.serving import HostOption, PortOption, run_server
 from penrose_ray.clock import SystemClock
 from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S
 from penrose_ray.snippet.identity import NameKeyFile, write_name_key
 
 app = typer.Typer(no_args_is_help=True, help="Issue tokens: enrol clients, sign what they may send.")
-_NO_QUOTA = 0
+add_enrolment(app, "issuer", struck="; its tokens of today stay good")
 KeyArgument = Annotated[Path, typer.Argument(help="The issuer's key file.")]
-StateArgument = Annotated[Path, typer.Argument(help="The issuer's store (SQLite).")]
 
 
 @app.command("new")
@@ -39,34 +39,6 @@ def new(
     keys.write(path, passphrase=passphrase_in(passphrase_variable))
     out.write_bytes(keys.public().encode())
     say(f"{path} and {out} written; the last day is {today + days - 1}")
-
-
-@app.command("enrol")
-def enrol(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
-    """Enrol a client and print its credential, once.
-
-    Example: penrose issuer enrol issuer.sqlite host-17
-    """
-    typer.echo(_store(state).enrol(name).hex())
-
-
-@app.command("strike")
-def strike(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
-    """Take a client off the list; its tokens of today stay good.
-
-    Example: penrose issuer strike issuer.sqlite host-17
-    """
-    _store(state).strike(name)
-    say(f"{name} gets no more tokens")
-
-
-@app.command("list")
-def clients(state: StateArgument, form: FormatOption = Format.TABLE) -> None:
-    """Print who is enrolled.
-
-    Example: penrose issuer list issuer.sqlite --format json
-    """
-    print_rows([{"name": name} for name in _store(state).clients()], ("name",), form, str(state))
 
 
 @app.command("name-key")
@@ -96,17 +68,11 @@ def serve(
     Example: penrose issuer serve issuer.key issuer.sqlite --tokens-per-day 32
     """
     from penrose_ray.actors.issuer import application  # noqa: PLC0415 - the server's libraries
-    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
     keys = IssuerKeys.read(path, passphrase=passphrase_in(passphrase_variable))
     names = b"" if name_key is None else NameKeyFile(name_key).name_key()
     issuer = Issuer(state, keys, tokens_per_day=tokens_per_day, clock=SystemClock())
     try:
-        asyncio.run(run_until_interrupted(application(issuer, name_key=names), host, port, say))
+        run_server(application(issuer, name_key=names), host, port)
     finally:
         issuer.close()
-
-
-def _store(state: Path) -> Issuer:
-    """The store for enrolment only: it signs nothing."""
-    return Issuer(state, IssuerKeys(0, []), tokens_per_day=_NO_QUOTA, clock=SystemClock())

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.output import Format, FormatOption, HostOption, PortOption, print_rows, say
+from penrose_ray.cli.enrolment import StateArgument, add_enrolment
+from penrose_ray.cli.output import say
 from penrose_ray.cli.passphrase import VariableOption, passphrase_in
+from penrose_ray.cli.serving import HostOption, PortOption, run_server
 from penrose_ray.clock import SystemClock
 from penrose_ray.release.points import Points
 from penrose_ray.snippet.key_server import EPOCH_S, EpochKeys, LocalKeyServer
 
 app = typer.Typer(no_args_is_help=True, help="Evaluate clients' blinded signatures: enrol, serve.")
+add_enrolment(app, "keyserver")
 POINTS_PER_EPOCH = 20_000
 KeyArgument = Annotated[Path, typer.Argument(help="The key server's key file.")]
-StateArgument = Annotated[Path, typer.Argument(help="The key server's store (SQLite).")]
 
 
 @app.command("new")
@@ -37,34 +38,6 @@ def new(
     typer.echo(base64.b64encode(keys.public()).decode())
 
 
-@app.command("enrol")
-def enrol(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
-    """Enrol a client and print its credential, once.
-
-    Example: penrose keyserver enrol keyserver.sqlite host-17
-    """
-    typer.echo(_store(state).enrol(name).hex())
-
-
-@app.command("strike")
-def strike(state: StateArgument, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
-    """Take a client off the list.
-
-    Example: penrose keyserver strike keyserver.sqlite host-17
-    """
-    _store(state).strike(name)
-    say(f"{name} gets no more points")
-
-
-@app.command("list")
-def clients(state: StateArgument, form: FormatOption = Format.TABLE) -> None:
-    """Print who is enrolled.
-
-    Example: penrose keyserver list keyserver.sqlite --format json
-    """
-    print_rows([{"name": name} for name in _store(state).clients()], ("name",), form, str(state))
-
-
 @app.command("serve")
 def serve(
     path: KeyArgument,
@@ -81,7 +54,6 @@ def serve(
     Example: penrose keyserver serve oprf.key keyserver.sqlite
     """
     from penrose_ray.actors.keyserver import application  # noqa: PLC0415 - the server's libraries
-    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
     passphrase = passphrase_in(passphrase_variable)
     keys = EpochKeys.read(path, passphrase=passphrase)
@@ -93,11 +65,6 @@ def serve(
     server = LocalKeyServer(keys, points, SystemClock(), keep=keep)
     server.current()
     try:
-        asyncio.run(run_until_interrupted(application(server, points), host, port, say))
+        run_server(application(server, points), host, port)
     finally:
         points.close()
-
-
-def _store(state: Path) -> Points:
-    """The store for enrolment only: nobody spends points."""
-    return Points(state, per_epoch=0)

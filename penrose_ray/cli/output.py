@@ -23,8 +23,6 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
-HostOption = Annotated[str, typer.Option("--host", help="Address to listen at.")]
-PortOption = Annotated[int, typer.Option("--port", help="Port to listen at; 0 lets the kernel choose.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

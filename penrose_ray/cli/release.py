@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,8 @@ import typer
 
 from penrose_ray.cli.control import request
 from penrose_ray.cli.given import content_of, hexadecimal
-from penrose_ray.cli.output import Format, FormatOption, HostOption, PortOption, print_rows, say
+from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
+from penrose_ray.cli.serving import HostOption, PortOption, run_server
 from penrose_ray.errors import ConfigError, LedgerError, TaskError
 from penrose_ray.release.published import Published
 from penrose_ray.settings import load_settings
@@ -81,10 +81,8 @@ def serve(
     Example: penrose release serve fleet.task out/releases --classes
     """
     from penrose_ray.actors.proofs import application  # noqa: PLC0415 - the server's libraries
-    from penrose_ray.actors.serving import run_until_interrupted  # noqa: PLC0415
 
-    app = application(_published(task, directory), classes=classes)
-    asyncio.run(run_until_interrupted(app, host, port, say))
+    run_server(application(_published(task, directory), classes=classes), host, port)
 
 
 @app.command("approve")
@@ -106,27 +104,29 @@ def approve(
 
 
 @app.command("close")
-def close(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:
+def close(config: ConfigArgument, overrides: SetOption = None, form: FormatOption = Format.TABLE) -> None:
     """Let the service that runs here close the batches that are due and hand over what passes the gate.
 
     Example: penrose release close configs/fleet.toml
 
     With tokens a batch is due 36 h after its end, for reports may arrive so late; in a demo at once.
     """
-    settings, _ = load_settings(config)
+    settings, _ = load_settings(config, tuple(overrides or ()))
     rows = request(settings.service.state_dir, "release", timeout_s=_TIMEOUT_S)
     print_rows(rows, ("batch", "sums", "reports", "withheld_sums"), form, "handed over")
 
 
 @app.command("open")
-def open_release(config: ConfigArgument, form: FormatOption = Format.TABLE) -> None:
+def open_release(
+    config: ConfigArgument, overrides: SetOption = None, form: FormatOption = Format.TABLE
+) -> None:
     """Let the design server that runs here open what is released and not opened yet, a Parquet file each.
 
     Example: penrose release open configs/fleet.toml
 
     With a split key the gatekeepers of design_server.gatekeepers are asked first; without them nothing opens.
     """
-    settings, _ = load_settings(config)
+    settings, _ = load_settings(config, tuple(overrides or ()))
     rows = request(settings.service.state_dir, "open", timeout_s=_TIMEOUT_S)
     print_rows(rows, ("path", "histograms", "reports", "discarded"), form, "opened")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -156,6 +158,27 @@ def test_the_name_key_goes_to_enrolled_clients_only(running: Running) -> None:
     running.issuer.strike("one")
     with pytest.raises(QuotaError, match="not enrolled"):
         IssuedNameKey(enrolled).name_key()
+
+
+def test_refusals_are_problems_with_a_remedy_and_a_spent_quota_is_not_asked_for_soon(
+    running: Running,
+) -> None:
+    credential = running.issuer.enrol("one")
+    running.purse(credential).fill()
+    host = urlsplit(running.url).netloc
+    for path, body, code, status in (
+        ("/tokens", msgspec.msgpack.encode([b"x" * 256]), "quota", 429),
+        ("/tokens", b"?", "token", 400),
+        ("/tokens", msgspec.msgpack.encode([b""] * 1001), "too-large", 413),
+    ):
+        connection = http.client.HTTPConnection(host, timeout=30)
+        connection.request("POST", path, body, {"Authorization": f"Bearer {credential.hex()}"})
+        answer = connection.getresponse()
+        problem = msgspec.json.decode(answer.read())
+        connection.close()
+        assert answer.headers.get_content_type() == "application/problem+json"
+        assert (answer.status, problem["title"], bool(problem["remedy"])) == (status, code, True)
+        assert "Retry-After" not in answer.headers
 
 
 def test_an_issuer_without_a_name_key_says_so(running: Running) -> None:

@@ -65,7 +65,11 @@ def test_reports_that_were_withheld_and_ids_that_are_none_are_named(desk: Desk) 
         desk, f"/proofs/{'77' * 32}", "/proofs/nonsense", "/proofs/77"
     )
     assert (missing, wrong, short) == (404, 400, 400)
-    assert msgspec.json.decode(body)["title"] == "ledger"
+    problem = msgspec.json.decode(body)
+    assert (problem["title"], problem["remedy"]) == (
+        "ledger",
+        "Ask again after the report's batch is released.",
+    )
 
 
 def test_the_class_of_a_released_report_is_told_to_its_sender_where_the_operator_allows_it(

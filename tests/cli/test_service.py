@@ -88,11 +88,11 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert "penrose up" in err
 
 
-@pytest.mark.parametrize("command", ["status", "compact", "down"])
+@pytest.mark.parametrize("command", ["status", "compact", "down", "release close", "release open"])
 def test_a_setting_says_where_the_service_is_asked(
     call: Call, config: Path, tmp_path: Path, command: str
 ) -> None:
-    code, _, err = call(command, config, "--set", f'service.state_dir="{tmp_path}/other"')
+    code, _, err = call(*command.split(), config, "--set", f'service.state_dir="{tmp_path}/other"')
     assert code == 40
     assert f"{tmp_path}/other/control.sock" in err
 
