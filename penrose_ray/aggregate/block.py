@@ -125,6 +125,17 @@ class Block:
         pairs = zip(self.arrivals(), self.keys(batch), strict=True)
         return [Row(each, bucket_of(each.report_id), key) for each, key in pairs]
 
+    def counter_sets_by_snippet(self) -> str:
+        """JSON: snippet hash in hexadecimal digits -> the counter sets of its reports, one a report."""
+        by_kind = self.counter_set[np.argsort(self.kind, kind="stable")].tolist()
+        digits = self.snippet_hash.tobytes().hex()
+        entries, at = [], 0
+        for kind, count in enumerate(np.bincount(self.kind, minlength=len(self.snippet_hash)).tolist()):
+            name = digits[2 * HASH_BYTES * kind : 2 * HASH_BYTES * (kind + 1)]
+            entries.append(f'"{name}":{by_kind[at : at + count]}')
+            at += count
+        return f"{{{','.join(entries)}}}"
+
     def encode(self, batch: BatchId) -> bytes:
         """The journal's record."""
         record = _Record(

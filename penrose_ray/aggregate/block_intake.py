@@ -8,6 +8,7 @@ import numpy as np
 
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.block import OUTCOMES, BlockAnswer
+from penrose_ray.aggregate.core import commit_of
 from penrose_ray.aggregate.events import Joined
 from penrose_ray.aggregate.shard import HOURS_AHEAD, HOURS_BEHIND
 from penrose_ray.aggregate.thinning import kept
@@ -71,7 +72,7 @@ class BlockIntake:
         return BlockAnswer(codes, details)
 
     def _keep(self, block: Block, blobs: Sequence[bytes], batch: BatchId) -> None:
-        with self._core.journal.change() as change:
+        with commit_of(len(block)), self._core.journal.change() as change:
             change.insert_block(block, batch)
         groups = block.groups(batch)
         self._core.shard.handle(Joined({key: len(places) for key, places in groups.items()}))

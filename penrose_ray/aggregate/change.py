@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.rows import SumRecord
     from penrose_ray.types import BatchId, BucketId
 
-_INSERT: Final = f"INSERT INTO partial_histograms ({ROW_COLUMNS}) VALUES (?{', ?' * ROW_COLUMNS.count(',')})"
+_INSERT: Final = f"INSERT INTO single_reports ({ROW_COLUMNS}) VALUES (?{', ?' * ROW_COLUMNS.count(',')})"
 _PUT_SUM: Final = f"INSERT OR REPLACE INTO sums ({SUM_COLUMNS}) VALUES (?{', ?' * SUM_COLUMNS.count(',')})"
 _OF_KEY: Final = "class_id = ? AND counter_set = ? AND batch = ?"
 
@@ -66,7 +66,7 @@ class Change:
 
     def reclass(self, numbered: Mapping[int, Row]) -> None:
         """Write the class of these reports anew, by arrival number."""
-        sql = "UPDATE partial_histograms SET class_id = ?, crc = ? WHERE arrival = ?"
+        sql = "UPDATE single_reports SET class_id = ?, crc = ? WHERE arrival = ?"
         rows = ((row.key.class_id, row_crc(row), arrival) for arrival, row in numbered.items())
         self._db.executemany(sql, rows)
         for found in stored(self._db, after=min(numbered, default=1) - 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from penrose_ray.aggregate.shard import Shard
 from penrose_ray.aggregate.store import Journal
 from penrose_ray.aggregate.sums import Sums
 from penrose_ray.aggregate.thinning import kept
+from penrose_ray.telemetry import COMMIT_REPORTS, COMMIT_SECONDS
 from penrose_ray.types import BucketId
 
 if TYPE_CHECKING:
@@ -142,6 +144,15 @@ class Core:
         """The journal has no sums of this batch any more."""
         self.sums.forget_batch(batch)
         self.shard.handle(Reweighed({key: 0 for key in self.shard.weights if key.batch == batch}))
+
+
+@contextmanager
+def commit_of(reports: int) -> Iterator[None]:
+    """Count and time a transaction that adds so many reports, if it ends well."""
+    started_s = time.perf_counter()
+    yield
+    COMMIT_SECONDS.observe(time.perf_counter() - started_s)
+    COMMIT_REPORTS.observe(reports)
 
 
 def _chunks(rows: Iterable[Row], size: int = 1000) -> Iterator[list[Row]]:

@@ -35,6 +35,9 @@ ENTRY: Final = np.dtype(
     ]
 )
 
+READABLE_COLUMNS: Final = "batch, created_hour, counter_sets"
+"""What a view of the journal shows of a block."""
+
 
 def entries_of(rows: Sequence[Row], first: int) -> Entries:
     """Entries of rows that get the arrival numbers from `first` on."""
@@ -90,9 +93,19 @@ def put(db: sqlite3.Connection, entries: Entries) -> None:
 def put_block(db: sqlite3.Connection, block: Block, batch: BatchId, entries: Entries) -> None:
     """Store a block with its entries."""
     put(db, entries)
+    put_record(db, int(entries["arrival"][0]), block, batch)
+
+
+def put_record(db: sqlite3.Connection, first: int, block: Block, batch: BatchId) -> None:
+    """Store a block whose entries begin with arrival number `first`, and beside it what SQL can read."""
     raw = block.encode(batch)
-    first = int(entries["arrival"][0])
-    db.execute("INSERT OR REPLACE INTO report_blocks VALUES (?, ?, ?)", (first, raw, zlib.crc32(raw)))
+    values = (first, raw, zlib.crc32(raw), *readable(block, batch))
+    db.execute("INSERT OR REPLACE INTO report_blocks VALUES (?, ?, ?, ?, ?, ?)", values)
+
+
+def readable(block: Block, batch: BatchId) -> tuple[int, int, str]:
+    """Values of `READABLE_COLUMNS`."""
+    return batch, block.created_hour, block.counter_sets_by_snippet()
 
 
 def block_at(db: sqlite3.Connection, first: int) -> tuple[Block, BatchId] | None:
@@ -146,7 +159,7 @@ def drop(db: sqlite3.Connection, choice: Choice, *, most: int | None = None) -> 
         db.execute("DELETE FROM report_index WHERE first = ?", (first,))
         if block is None:
             arrivals = ((int(arrival),) for arrival in entries["arrival"][gone])
-            db.executemany("DELETE FROM partial_histograms WHERE arrival = ?", arrivals)
+            db.executemany("DELETE FROM single_reports WHERE arrival = ?", arrivals)
             if len(left):
                 put(db, left)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penrose_ray.aggregate.entries import entries_of, put
+from penrose_ray.aggregate.entries import block_at, entries_of, put, put_record
 from penrose_ray.aggregate.rows import ROW_COLUMNS, row_from
 from penrose_ray.errors import JournalError, JournalVersionError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.types import TaskId
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _APPLICATION_ID: Final = 0x504E5231  # "PNR1"
 PAGE_BYTES: Final = 16_384
 
@@ -73,9 +73,22 @@ _VERSION_3: Final = """
 CREATE TABLE report_blocks (first INTEGER PRIMARY KEY, reports BLOB NOT NULL, crc INTEGER NOT NULL);
 """
 
+_VERSION_4: Final = """
+ALTER TABLE partial_histograms RENAME TO single_reports;
+ALTER TABLE report_blocks ADD COLUMN batch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE report_blocks ADD COLUMN created_hour INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE report_blocks ADD COLUMN counter_sets TEXT NOT NULL DEFAULT '{}';
+CREATE VIEW partial_histograms AS
+    SELECT snippet_hash, counter_set, batch, created_hour FROM single_reports
+    UNION ALL
+    SELECT snippet.key, report.value, batch, created_hour
+    FROM report_blocks, json_each(counter_sets) AS snippet, json_each(snippet.value) AS report;
+"""
+
 _INDEX_STEP: Final = 2
+_COLUMNS_STEP: Final = 4
 _GROUP: Final = 1000
-_STEPS: Final = {1: _VERSION_1, 2: _VERSION_2, 3: _VERSION_3}
+_STEPS: Final = {1: _VERSION_1, 2: _VERSION_2, 3: _VERSION_3, 4: _VERSION_4}
 """What each version adds to the one before it."""
 
 
@@ -118,6 +131,8 @@ def _apply(db: sqlite3.Connection, step: int, task_id: TaskId) -> None:
             db.execute(statement)
         if step == _INDEX_STEP:
             _index_rows(db)
+        if step == _COLUMNS_STEP:
+            _describe_blocks(db)
         if step == 1:
             db.execute("INSERT INTO about VALUES ('task_id', ?)", (task_id,))
             db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -138,3 +153,10 @@ def _index_rows(db: sqlite3.Connection) -> None:
         entries["arrival"] = [values[0] for values in page]
         put(db, entries)
         at = page[-1][0]
+
+
+def _describe_blocks(db: sqlite3.Connection) -> None:
+    """Give the blocks of a journal of version 3 the columns that version 4 has."""
+    for (first,) in db.execute("SELECT first FROM report_blocks").fetchall():
+        if block := block_at(db, first):
+            put_record(db, first, *block)

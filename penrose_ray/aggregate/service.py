@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from penrose_ray.aggregate.arrival import Answer, PartialSum
 from penrose_ray.aggregate.block_intake import BlockIntake
-from penrose_ray.aggregate.core import Core
+from penrose_ray.aggregate.core import Core, commit_of
 from penrose_ray.aggregate.events import (
     Add,
     BatchClosed,
@@ -32,7 +31,7 @@ from penrose_ray.aggregate.sub_sums import split
 from penrose_ray.aggregate.thinning import keep_share
 from penrose_ray.aggregate.upkeep import Upkeep
 from penrose_ray.errors import JournalError
-from penrose_ray.telemetry import COMMIT_REPORTS, COMMIT_SECONDS, JOURNAL_ERRORS, REPORTS
+from penrose_ray.telemetry import JOURNAL_ERRORS, REPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +154,11 @@ class ShardService:
         """
         with self._core.mutex:
             self._core.refresh()
-            answer = self._blocks.take(block)
+            try:
+                answer = self._blocks.take(block)
+            except JournalError:
+                JOURNAL_ERRORS.add()
+                raise
             self._note({outcome.value: count for outcome, count in answer.counts().items()})
         self.upkeep.after(len(block))
         return answer
@@ -210,10 +213,8 @@ class ShardService:
                 faults = self._core.sums.check(rows)
                 return Checked({report_id: fault.message for report_id, fault in faults.items()})
             case Record(rows):
-                started_s = time.perf_counter()
-                self._core.journal.record(rows)
-                COMMIT_SECONDS.observe(time.perf_counter() - started_s)
-                COMMIT_REPORTS.observe(len(rows))
+                with commit_of(len(rows)):
+                    self._core.journal.record(rows)
                 return Recorded()
             case Add(rows):
                 try:

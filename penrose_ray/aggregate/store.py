@@ -178,7 +178,7 @@ class Journal:
 
     def _single(self, choice: Choice | None, after: int) -> Iterator[tuple[int, Row]]:
         """Reports that came one by one."""
-        sql = f"SELECT {ROW_COLUMNS} FROM partial_histograms WHERE"
+        sql = f"SELECT {ROW_COLUMNS} FROM single_reports WHERE"
         if choice is None:
             while page := self._read(f"{sql} arrival > ? ORDER BY arrival LIMIT {_PAGE}", (after,)):
                 yield from page

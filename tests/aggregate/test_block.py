@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,8 @@ from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.packing import Slots, pack, unpack
 from penrose_ray.crypto.plain import PlainEncryptor, plaintexts_of
-from penrose_ray.errors import JournalError
+from penrose_ray.errors import JournalError, JournalFullError
+from penrose_ray.telemetry import JOURNAL_ERRORS, Distribution, snapshot
 from penrose_ray.types import BatchId, BucketId, ClassId, ReportId
 
 if TYPE_CHECKING:
@@ -232,6 +235,84 @@ def test_buckets_of_a_block_move_to_another_shard(tmp_path: Path, plain: Task) -
         assert second[-1]
         assert {each.bucket < 128 for each in new._core.journal.rows()} == {True}
         assert {each.bucket < 128 for each in old._core.journal.rows()} == {False}
+
+
+def asked(path: Path) -> Counter[str]:
+    """What the operator's query says while the shard runs."""
+    with closing(sqlite3.connect(path)) as database:
+        return Counter(
+            dict(
+                database.execute(
+                    "SELECT snippet_hash, COUNT(*) FROM partial_histograms GROUP BY snippet_hash"
+                ).fetchall()
+            )
+        )
+
+
+def test_the_operators_query_counts_single_reports_and_those_in_blocks(
+    tmp_path: Path, shard: ShardService, plain: Task
+) -> None:
+    path = tmp_path / "shard.journal"
+    a, b = (one(plain, 0, name=name).snippet_hash.hex() for name in "ab")
+    shard.accept(some(plain, range(3)))
+    assert asked(path) == {a: 3}
+    mixed = [one(plain, 10 + n, name="ab"[n % 2], counter_set=n % 3 % 2) for n in range(9)]
+    shard.accept_block(Block.of([*mixed, *some(plain, range(3))]))  # the last three are known
+    assert asked(path) == {a: 3 + 5, b: 4}
+    with closing(sqlite3.connect(path)) as database:
+        sets = Counter(database.execute("SELECT snippet_hash, counter_set FROM partial_histograms"))
+        (when,) = set(database.execute("SELECT batch, created_hour FROM partial_histograms"))
+    single = Counter({(a, 0): 3})
+    assert sets == single + Counter((each.snippet_hash.hex(), each.counter_set) for each in mixed)
+    assert when == (plain.batch_of(NOW_S), HOUR)
+
+    shard.regroup.split(one(plain, 0).class_id, {one(plain, 0).snippet_hash: ClassId(b"o" * 16)})
+    assert asked(path) == {a: 8, b: 4}, "a block that is written anew"
+    with shard._core.changing() as change:
+        change.delete_batch(plain.batch_of(NOW_S), 6)
+    assert asked(path).total() == 6
+
+
+def test_a_block_s_columns_that_are_not_what_was_written_are_named(tmp_path: Path, plain: Task) -> None:
+    path = tmp_path / "shard.journal"
+    with ShardService(path, plain, ManualClock(NOW_S)) as shard:
+        shard.accept_block(Block.of(some(plain, range(3))))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE report_blocks SET counter_sets = replace(counter_sets, '0', '1')")
+        database.execute("UPDATE about SET value = 1 WHERE name = 'in_use'")
+        database.commit()
+    with pytest.raises(JournalError, match="columns of the block of reports at 1"):
+        ShardService(path, plain, ManualClock(NOW_S))
+
+
+def test_a_block_counts_as_a_commit(
+    shard: ShardService, plain: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen() -> tuple[int, float, int]:
+        found = snapshot()
+        reports, seconds = (
+            found.get(name, {}).get((), Distribution((), 0.0))
+            for name in ("penrose_commit_reports", "penrose_commit_seconds")
+        )
+        assert isinstance(reports, Distribution)
+        assert isinstance(seconds, Distribution)
+        return sum(reports.counts), reports.total, sum(seconds.counts)
+
+    before = seen()
+    shard.accept_block(Block.of(some(plain, range(7))))
+    shard.accept_block(Block.of(some(plain, range(7))))
+    assert [now - then for now, then in zip(seen(), before, strict=True)] == [1, 7, 1], (
+        "nothing new, no commit"
+    )
+
+    def full(*_: object) -> None:
+        raise JournalFullError("full.", remedy="Wait.")
+
+    errors = JOURNAL_ERRORS.value()
+    monkeypatch.setattr(shard._core.journal, "change", full)
+    with pytest.raises(JournalFullError):
+        shard.accept_block(Block.of(some(plain, range(7, 9))))
+    assert (JOURNAL_ERRORS.value() - errors, seen()[1] - before[1]) == (1, 7)
 
 
 def test_a_class_in_a_block_is_split_and_thinned(shard: ShardService, plain: Task) -> None:

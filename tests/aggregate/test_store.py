@@ -157,12 +157,12 @@ def test_a_changed_byte_is_noticed(path: Path, reports: Reports) -> None:
     journal.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_journal_of_an_older_version_is_migrated(
     version: int, tmp_path: Path, task: Task, clock: ManualClock, reports: Reports
 ) -> None:
     # tests/aggregate/journals: reports 0 to 2 of class a and 3 of class b in a released batch, report 4 of
-    # class a in the next one; each written by that version of the journal
+    # class a in the next one; each written by that version of the journal (version 3: all but 0 in blocks)
     copy = tmp_path / f"v{version}.journal"
     shutil.copy(Path(__file__).parent / "journals" / copy.name, copy)
     database = sqlite3.connect(copy)
@@ -177,4 +177,6 @@ def test_a_journal_of_an_older_version_is_migrated(
         assert [reports.opened(total) for total in shard.sums(open_.batch)] == [bins(4)]
     database = sqlite3.connect(copy)
     assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    query = "SELECT COUNT(*) FROM partial_histograms GROUP BY batch, snippet_hash ORDER BY COUNT(*)"
+    assert database.execute(query).fetchall() == [(1,), (1,), (3,)]
     database.close()

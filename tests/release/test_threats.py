@@ -83,8 +83,8 @@ def test_what_a_service_stores_holds_no_plaintext_and_no_key(
             )
             assert shard.accept([arrival])[0].outcome.acknowledged
         db = sqlite3.connect(path)
-        (row,) = db.execute("SELECT * FROM partial_histograms").fetchall()
-        names = [each[1] for each in db.execute("PRAGMA table_info(partial_histograms)")]
+        (row,) = db.execute("SELECT * FROM single_reports").fetchall()
+        names = [each[1] for each in db.execute("PRAGMA table_info(single_reports)")]
         db.close()
         rows.append(dict(zip(names, row, strict=True)))
         raw = path.read_bytes()
