@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-import http.client
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
-from penrose_ray.errors import ConfigError, GatekeeperError, TransportError
+from penrose_ray.errors import GatekeeperError
+from penrose_ray.transport.link import Link
+
+if TYPE_CHECKING:
+    from penrose_ray.settings import LinkSettings
 
 _TIMEOUT_S = 3600.0
 """Some 60 ms a sum."""
+_MOST_BYTES = 1 << 28
 _OK = 200
 
 
-def ask_gatekeeper(url: str, request: bytes) -> bytes:
+def gatekeeper_at(url: str, settings: LinkSettings) -> Link:
+    """The way to a gatekeeper; raises ConfigError like `Link`."""
+    return Link("gatekeeper", url, settings, timeout_s=_TIMEOUT_S, most_bytes=_MOST_BYTES)
+
+
+def ask_gatekeeper(gatekeeper: Link, request: bytes) -> bytes:
     """A gatekeeper's partial decryptions.
 
     Args:
-        url: http://HOST:PORT.
+        gatekeeper: the way to it.
         request: what the release desk asks with (`Published.request`).
 
     Raises:
-        ConfigError: no such address.
-        TransportError: it cannot be reached.
+        TlsError, TransportError: as `Link.ask`.
         GatekeeperError: it refuses.
     """
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ConfigError(f"{url!r} is no gatekeeper's address.", remedy="Write http://HOST:PORT.")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_TIMEOUT_S)
-    try:
-        connection.request("POST", "/partials", request)
-        response = connection.getresponse()
-        answer = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise TransportError(
-            f"The gatekeeper {url} is not there: {error}.", remedy="Ask again later."
-        ) from error
-    finally:
-        connection.close()
-    if response.status != _OK:
-        raise GatekeeperError(f"It refused: {answer.decode(errors='replace')}", remedy="See its detail.")
-    return answer
+    answer = gatekeeper.ask("POST", "/partials", request)
+    if answer.status != _OK:
+        problem = answer.problem
+        raise GatekeeperError(
+            f"It refused: {problem.detail or answer.status}", remedy=problem.remedy or "Ask its operator."
+        )
+    return answer.body

@@ -36,8 +36,7 @@ def identity_of(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Ident
         if enrolment.name_key_file is not None:
             return Keyed(NameKeyFile(enrolment.name_key_file), task.identity_key)
         if enrolment.issuer_url:
-            issuer = Party("issuer", enrolment.issuer_url, credential(enrolment))
-            return Keyed(IssuedNameKey(issuer), task.identity_key)
+            return Keyed(IssuedNameKey(issuer(enrolment)), task.identity_key)
         raise ConfigError(
             "This task hashes names under a key, and this client has none.",
             remedy="Set issuer_url and credential_variable, or name_key_file.",
@@ -49,7 +48,8 @@ def identity_of(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Ident
                 remedy="Set key_server_url and key_server_credential_variable.",
             )
         known = _from_environment(enrolment.key_server_credential_variable)
-        return Oprf(HttpKeyServer(enrolment.key_server_url, known, clock), task.identity_key, known)
+        party = Party("key server", enrolment.key_server_url, known, enrolment.link)
+        return Oprf(HttpKeyServer(party, clock), task.identity_key, known)
     return PLAIN
 
 
@@ -57,12 +57,13 @@ def purse_of(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Purse | 
     """The tokens of a task that has them; None without an issuer."""
     if not task.tokens_per_day or not enrolment.issuer_url:
         return None
-    return Purse(task, enrolment.issuer_url, credential(enrolment), clock, enrolment.tokens_file)
+    return Purse(task, issuer(enrolment), clock, enrolment.tokens_file)
 
 
-def credential(enrolment: EnrolmentSettings) -> bytes:
-    """What the issuer gave this client; ConfigError when the variable does not hold it."""
-    return _from_environment(enrolment.credential_variable)
+def issuer(enrolment: EnrolmentSettings) -> Party:
+    """The issuer as it knows this client; ConfigError when the variable does not hold its credential."""
+    known = _from_environment(enrolment.credential_variable)
+    return Party("issuer", enrolment.issuer_url, known, enrolment.link)
 
 
 def _from_environment(variable: str) -> bytes:

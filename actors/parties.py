@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import msgspec
 
-from penrose_ray.errors import ConfigError, KeyMissingError, QuotaError, TransportError
+from penrose_ray.errors import KeyMissingError, QuotaError, TransportError
 from penrose_ray.snippet.oprf import EpochKey
+from penrose_ray.transport.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penrose_ray.clock import Clock
+    from penrose_ray.settings import LinkSettings
 
-_MOST_BYTES = 1 << 23
 _TIMEOUT_S = 30.0
 _PAUSE_S = 60.0
 """Nobody is asked so long after an answer that did not come."""
@@ -26,44 +25,32 @@ _OK, _UNKNOWN, _NONE, _TOO_MANY = 200, 403, 404, 429
 class Party:
     """An HTTP service that knows this client by its credential."""
 
-    def __init__(self, name: str, url: str, credential: bytes) -> None:
-        """ConfigError unless `url` is http://HOST:PORT; `name` is for messages."""
-        self._name = name
-        self._credential = credential
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise ConfigError(f"{url!r} is no {name}'s address.", remedy="Write http://HOST:PORT.")
-        self._host, self._port = parts.hostname, parts.port or 80
+    def __init__(self, name: str, url: str, credential: bytes, settings: LinkSettings | None = None) -> None:
+        """`name` is for messages; raises ConfigError like `Link`."""
+        self._name, self._credential = name, credential
+        self._link = Link(name, url, settings, timeout_s=_TIMEOUT_S)
 
     def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The body of its answer.
 
         Raises:
+            TlsError: it does not prove who it is.
             TransportError: it cannot be reached, or answers something else.
             QuotaError: it does not know the client, or has given it what it may have.
             KeyMissingError: it does not have what was asked for.
         """
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
-        try:
-            headers = {"Authorization": f"Bearer {self._credential.hex()}"}
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            answer = response.read(_MOST_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            raise TransportError(
-                f"The {self._name} is not there: {error}.", remedy="It is asked again."
-            ) from error
-        finally:
-            connection.close()
-        if response.status in (_UNKNOWN, _TOO_MANY):
+        headers = {"Authorization": f"Bearer {self._credential.hex()}"}
+        answer = self._link.ask(method, path, body, headers)
+        if answer.status in (_UNKNOWN, _TOO_MANY):
             raise QuotaError(
-                f"The {self._name} refuses: {answer!r}.", remedy="Enrol, or wait for the next day."
+                f"The {self._name} refuses: {answer.problem.detail or answer.status}",
+                remedy="Enrol, or wait for the next day.",
             )
-        if response.status == _NONE:
+        if answer.status == _NONE:
             raise KeyMissingError(f"The {self._name} has no such key.", remedy="Ask its operator.")
-        if response.status != _OK:
-            raise TransportError(f"The {self._name} answered {response.status}.", remedy="It is asked again.")
-        return answer
+        if answer.status != _OK:
+            raise TransportError(f"The {self._name} answered {answer.status}.", remedy="It is asked again.")
+        return answer.body
 
 
 class IssuedNameKey:
@@ -80,8 +67,8 @@ class IssuedNameKey:
 class HttpKeyServer:
     """The key server over HTTP: its key is asked for once an epoch, and it is left alone after a failure."""
 
-    def __init__(self, url: str, credential: bytes, clock: Clock) -> None:
-        self._party = Party("key server", url, credential)
+    def __init__(self, party: Party, clock: Clock) -> None:
+        self._party = party
         self._clock = clock
         self._key: EpochKey | None = None
         self._not_before_s = 0.0

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penrose_ray.actors.parties import Party
 from penrose_ray.errors import QuotaError, TokenError, TransportError
 from penrose_ray.release.token_store import TokenStore
 from penrose_ray.release.tokens import DAY_S, Asker
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penrose_ray.actors.parties import Party
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
 
@@ -28,22 +28,16 @@ class Purse:
 
     Args:
         task: whose tokens.
-        issuer_url: http://HOST:PORT.
-        credential: what the issuer gave this client.
+        issuer: who gives them, with this client's credential.
         clock: wall time.
         path: where tokens are kept over a restart; without it they end with the process.
 
     Raises:
-        ConfigError: `issuer_url` is no address.
         TokenError: `path` cannot be used.
     """
 
-    def __init__(
-        self, task: Task, issuer_url: str, credential: bytes, clock: Clock, path: Path | None = None
-    ) -> None:
-        self._task = task
-        self._issuer = Party("issuer", issuer_url, credential)
-        self._clock = clock
+    def __init__(self, task: Task, issuer: Party, clock: Clock, path: Path | None = None) -> None:
+        self._task, self._issuer, self._clock = task, issuer, clock
         self._store = TokenStore(path, task.task_id)
         self._refused_day: int | None = None
         self._not_before_s = 0.0

@@ -58,12 +58,10 @@ async def listen(
     return runner, int(runner.addresses[0][1])
 
 
-async def run_until_interrupted(
-    app: web.Application, host: str, port: int, say: Callable[[str], object]
-) -> None:
+async def run_until_interrupted(app: web.Application, place: Place, say: Callable[[str], object]) -> None:
     """Serve until SIGINT or SIGTERM; running requests are finished."""
-    runner, port = await listen(app, Place(host, port))
-    say(f"listening on http://{host}:{port}")
+    runner, port = await listen(app, place)
+    say(f"listening on {'https' if place.secured else 'http'}://{place.host}:{port}")
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -17,7 +17,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penrose_ray.actors.approvals import ask_gatekeeper
+from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
 from penrose_ray.actors.attested import quote_of
 from penrose_ray.actors.directory import ShardGoneError
 from penrose_ray.actors.encryptor import PoolEncryptor
@@ -114,6 +114,8 @@ class Topology:
 
     def __init__(self, settings: Settings, draft: TomlFile) -> None:
         self._settings = settings
+        link = settings.design_server.link
+        self._gatekeepers = [gatekeeper_at(each, link) for each in settings.design_server.gatekeepers]
         self._others = set(family(os.getpid()))
         self._look_s = float("-inf")
         try:
@@ -233,7 +235,13 @@ class Topology:
         if settings.kind == "fleet":
             return self._fleet(settings, copy)
         key_file = settings.name_key_file and settings.name_key_file.absolute()
-        own = settings.model_copy(update={"seed": settings.seed + copy, "name_key_file": key_file})
+        own = settings.model_copy(
+            update={
+                "seed": settings.seed + copy,
+                "name_key_file": key_file,
+                "link": settings.link.absolute(),
+            }
+        )
         policy = self._settings.policy_file.absolute()
         return actor(LiveClient, max_concurrency=2).remote(
             own, policy, self.url, self.signed_task, self._signer
@@ -392,9 +400,10 @@ class Topology:
         Raises:
             TransportError, GatekeeperError: a gatekeeper is away, or refuses.
         """
-        gatekeepers = self._settings.design_server.gatekeepers
-        requests = [self._releaser.desk.request(each.batch) for each in handovers] if gatekeepers else []
-        partials = [[ask_gatekeeper(url, each) for url in gatekeepers] for each in requests]
+        requests = (
+            [self._releaser.desk.request(each.batch) for each in handovers] if self._gatekeepers else []
+        )
+        partials = [[ask_gatekeeper(party, each) for party in self._gatekeepers] for each in requests]
         raw = [each.encode() for each in handovers]
         call = self._design_server.call.remote("open", raw, path.absolute(), partials)
         opened: OpenedFile = ask(call)

@@ -171,6 +171,13 @@ class TorError(TransportError):
     exit_code = 42
 
 
+class TlsError(TransportError):
+    """The other side does not prove who it is, or speaks no TLS 1.3."""
+
+    code = "tls"
+    exit_code = 45
+
+
 class SpoolError(PenroseError):
     """Reports that wait cannot be kept on disk."""
 

@@ -96,6 +96,21 @@ class ServiceSettings(Section):
         return (self.keys_dir or self.state_dir / "keys").absolute()
 
 
+class LinkSettings(Section):
+    """How parties are reached: token issuer, key server, gatekeepers (docs/transport.md)."""
+
+    authorities: Path | None = None
+    """For https addresses: PEM of their authorities, or of the parties; empty means this machine's."""
+    allow_plain_http: bool = False
+    """Take http addresses of other machines, where a VPN or a tunnel protects the way to them."""
+    socks: str = ""
+    """For onion addresses: HOST:PORT of a running tor."""
+
+    def absolute(self) -> Self:
+        """The same with a path that does not depend on the current directory."""
+        return self.model_copy(update={"authorities": self.authorities and self.authorities.absolute()})
+
+
 class DesignServerSettings(Section):
     """The design server, which alone reads the private key, or its share of a split one."""
 
@@ -106,7 +121,9 @@ class DesignServerSettings(Section):
     task_file: Path | None = None
     """With a share: the signed task, for the key that signs is not here."""
     gatekeepers: tuple[str, ...] = ()
-    """With a share: addresses of the other parties, http://HOST:PORT, asked for their part of a release."""
+    """With a share: addresses of the other parties, https://HOST:PORT, asked for their part of a release."""
+    link: LinkSettings = LinkSettings()
+    """`[design_server.link]`: how gatekeepers are reached."""
     passphrase_variable: VariableName = ""
     """Name of the environment variable that holds the key file's passphrase; empty for none."""
     hsm_token: str = ""
@@ -145,6 +162,8 @@ class EnrolmentSettings(Section):
     """The key server, in a task in identity mode `oprf`."""
     key_server_credential_variable: VariableName = ""
     """Name of the environment variable that holds the key server's credential for this client."""
+    link: LinkSettings = LinkSettings()
+    """`[link]`: how issuer and key server are reached."""
 
 
 class ClientSettings(EnrolmentSettings):

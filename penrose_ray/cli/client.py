@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penrose_ray.cli.given import content_of, hexadecimal
+from penrose_ray.cli.given import SocksOption, content_of, hexadecimal
 from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, PolicyError
 from penrose_ray.task import Task, verify
@@ -60,7 +60,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     trace: Annotated[Path | None, typer.Option("--trace", help="For --source trace: the file.")] = None,
     state: StateOption = DEFAULT_STATE,
     *,
-    socks: Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")] = "",
+    socks: SocksOption = "",
     enrolment_file: Annotated[
         Path | None, typer.Option("--enrolment", help="TOML: issuer and key server that know this client.")
     ] = None,

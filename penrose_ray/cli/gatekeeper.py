@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penrose_ray.cli.given import content_of, hexadecimal
-from penrose_ray.cli.serving import HostOption, PortOption, run_server
+from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
 from penrose_ray.errors import TaskError
 
 
@@ -23,6 +23,8 @@ def gatekeeper(
     ),
     host: HostOption = "127.0.0.1",
     port: PortOption = 8471,
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Decrypt this party's part of released sums, each once, until interrupted.
 
@@ -33,6 +35,6 @@ def gatekeeper(
     signer = hexadecimal("--ledger-signer", ledger_signer, source="penrose release list")
     keeper = Gatekeeper(share, content_of(task, TaskError), signer, store)
     try:
-        run_server(application(keeper), host, port)
+        run_server(application(keeper), host, port, certificate, key)
     finally:
         keeper.close()

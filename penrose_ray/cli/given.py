@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from penrose_ray.errors import ConfigError, PenroseError
+
+SocksOption = Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")]
+AuthoritiesOption = Annotated[
+    Path | None,
+    typer.Option("--authorities", help="For https: PEM of its authority, or of itself; else this machine's."),
+]
+PlainOption = Annotated[
+    bool,
+    typer.Option("--allow-plain-http", help="Take http to another machine: a VPN or tunnel protects it."),
+]
 
 
 def hexadecimal(option: str, text: str, *, source: str = "") -> bytes:

@@ -12,7 +12,7 @@ import typer
 from penrose_ray.cli.enrolment import StateArgument, add_enrolment
 from penrose_ray.cli.output import say
 from penrose_ray.cli.passphrase import VariableOption, passphrase_in
-from penrose_ray.cli.serving import HostOption, PortOption, run_server
+from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
 from penrose_ray.clock import SystemClock
 from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S
@@ -52,15 +52,18 @@ def name_key(path: Annotated[Path, typer.Argument(help="The file to write.")]) -
 
 
 @app.command("serve")
-def serve(
+def serve(  # noqa: PLR0913 - each argument is an option of the command
     path: KeyArgument,
     state: StateArgument,
     tokens_per_day: Annotated[int, typer.Option("--tokens-per-day", min=1, help="c, as in the task.")] = 32,
     name_key: Annotated[
         Path | None, typer.Option("--name-key", help="Hand this name key out to enrolled clients.")
     ] = None,
+    *,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8470,
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
     passphrase_variable: VariableOption = "",
 ) -> None:
     """Answer clients over HTTP until interrupted.
@@ -73,6 +76,6 @@ def serve(
     names = b"" if name_key is None else NameKeyFile(name_key).name_key()
     issuer = Issuer(state, keys, tokens_per_day=tokens_per_day, clock=SystemClock())
     try:
-        run_server(application(issuer, name_key=names), host, port)
+        run_server(application(issuer, name_key=names), host, port, certificate, key)
     finally:
         issuer.close()

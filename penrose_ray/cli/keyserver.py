@@ -11,7 +11,7 @@ import typer
 from penrose_ray.cli.enrolment import StateArgument, add_enrolment
 from penrose_ray.cli.output import say
 from penrose_ray.cli.passphrase import VariableOption, passphrase_in
-from penrose_ray.cli.serving import HostOption, PortOption, run_server
+from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
 from penrose_ray.clock import SystemClock
 from penrose_ray.release.points import Points
 from penrose_ray.snippet.key_server import EPOCH_S, EpochKeys, LocalKeyServer
@@ -47,6 +47,8 @@ def serve(
     ] = POINTS_PER_EPOCH,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8471,
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
     passphrase_variable: VariableOption = "",
 ) -> None:
     """Answer clients over HTTP until interrupted; the key file goes on with each epoch.
@@ -65,6 +67,6 @@ def serve(
     server = LocalKeyServer(keys, points, SystemClock(), keep=keep)
     server.current()
     try:
-        run_server(application(server, points), host, port)
+        run_server(application(server, points), host, port, certificate, key)
     finally:
         points.close()

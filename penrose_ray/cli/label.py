@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 import typer
 
 from penrose_ray.analyse.labels import FILE, Label, add_labels, check_name, read_labels
+from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
-from penrose_ray.errors import ConfigError, GateError, TransportError
+from penrose_ray.errors import ConfigError, GateError, LedgerError, TransportError
 
 if TYPE_CHECKING:
     from penrose_ray.actors.reference import Receipt
     from penrose_ray.capture.recording import Recording
     from penrose_ray.task import Task
+    from penrose_ray.transport.link import Link
     from penrose_ray.wire import Report
 
 app = typer.Typer(no_args_is_help=True, help="Name classes by programs of your own.")
 _SEND_S = 60.0
-_TIMEOUT_S = 60.0
 _PAUSE_S = 0.05
 _OK, _NONE = 200, 404
 _COLUMNS = ("name", "class", "gpu_model", "share", "batch")
@@ -50,7 +49,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     enrolment_file: Annotated[
         Path | None, typer.Option("--enrolment", help="TOML: issuer and key server that know this client.")
     ] = None,
-    socks: Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")] = "",
+    socks: SocksOption = "",
 ) -> None:
     """Send the reports of a reference program, and keep a receipt to ask with when they are released.
 
@@ -78,21 +77,32 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 @app.command("ask")
 def ask(
     receipts: Annotated[list[Path], typer.Argument(metavar="RECEIPT...", help="From penrose label run.")],
-    desk: Annotated[str, typer.Option("--desk", help="http://HOST:PORT of penrose release serve --classes.")],
+    desk: Annotated[
+        str, typer.Option("--desk", help="https://HOST:PORT of penrose release serve --classes.")
+    ],
     out: OutOption = Path(FILE),
+    authorities: AuthoritiesOption = None,
+    *,
+    allow_plain_http: PlainOption = False,
+    socks: SocksOption = "",
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Ask which classes the reports of reference programs fell into, and keep the answers as labels.
 
-    Example: penrose label ask r.json --desk http://10.0.0.7:8472 -o releases/labels.json
+    Example: penrose label ask r.json --desk https://10.0.0.7:8472 -o releases/labels.json
 
     Only classes that passed the gate are told. Exit code 60 when there is none.
     """
+    from penrose_ray.settings import LinkSettings  # noqa: PLC0415 - pydantic
+    from penrose_ray.transport.link import Link  # noqa: PLC0415
+
+    settings = LinkSettings(authorities=authorities, allow_plain_http=allow_plain_http, socks=socks)
+    link = Link("release desk", desk, settings)
     labels, rows = [], []
     for path in receipts:
         found = _read(path)
         for each in found.classes:
-            answer = _first_answer(desk, each.reports)
+            answer = _first_answer(link, each.reports)
             rows.append(
                 {
                     "name": found.name,
@@ -180,34 +190,23 @@ def _send(task: Task, gateway: str, home: Path, reports: list[Report], *, socks:
         route.close()
 
 
-def _first_answer(desk: str, reports: tuple[str, ...]) -> dict[str, Any] | None:
+def _first_answer(desk: Link, reports: tuple[str, ...]) -> dict[str, Any] | None:
     answers = (_answer(desk, each) for each in reports)
     return next((each for each in answers if each), None)
 
 
-def _answer(desk: str, report: str) -> dict[str, Any] | None:
+def _answer(desk: Link, report: str) -> dict[str, Any] | None:
     """What the desk says of a report; None when it is in no release."""
-    parts = urlsplit(desk)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ConfigError(f"{desk!r} is no release desk's address.", remedy="Write http://HOST:PORT.")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", f"/classes/{report}")
-        response = connection.getresponse()
-        body = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise TransportError(f"The release desk is not there: {error}.", remedy="Ask again later.") from error
-    finally:
-        connection.close()
-    if response.status == _NONE and response.headers.get_content_type() == "application/problem+json":
+    answer = desk.ask("GET", f"/classes/{report}")
+    if answer.status == _NONE and answer.problem.title == LedgerError.code:
         return None
-    if response.status != _OK:
+    if answer.status != _OK:
         raise TransportError(
-            f"The release desk answered {response.status}.",
+            f"The release desk answered {answer.status}.",
             remedy="Its operator starts it with penrose release serve --classes.",
         )
     try:
-        return msgspec.json.decode(body, type=dict[str, Any])
+        return msgspec.json.decode(answer.body, type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise TransportError(f"The answer is none: {error}.", remedy="Ask the desk's operator.") from error
 

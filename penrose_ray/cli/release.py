@@ -10,12 +10,12 @@ import msgspec
 import typer
 
 from penrose_ray.cli.control import request
-from penrose_ray.cli.given import content_of, hexadecimal
+from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of, hexadecimal
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
-from penrose_ray.cli.serving import HostOption, PortOption, run_server
+from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
 from penrose_ray.errors import ConfigError, LedgerError, TaskError
 from penrose_ray.release.published import Published
-from penrose_ray.settings import load_settings
+from penrose_ray.settings import LinkSettings, load_settings
 from penrose_ray.task import Task
 from penrose_ray.task import verify as verify_task
 from penrose_ray.types import BatchId
@@ -71,6 +71,8 @@ def serve(
     directory: DirectoryArgument,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8472,
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
     *,
     classes: Annotated[
         bool, typer.Option("--classes", help="Also tell senders the class of a released report.")
@@ -82,7 +84,7 @@ def serve(
     """
     from penrose_ray.actors.proofs import application  # noqa: PLC0415 - the server's libraries
 
-    run_server(application(_published(task, directory), classes=classes), host, port)
+    run_server(application(_published(task, directory), classes=classes), host, port, certificate, key)
 
 
 @app.command("approve")
@@ -90,16 +92,22 @@ def approve(
     task: TaskArgument,
     directory: DirectoryArgument,
     batch: BatchOption,
-    gatekeeper: Annotated[str, typer.Option("--gatekeeper", help="Its address, http://HOST:PORT.")],
+    gatekeeper: Annotated[str, typer.Option("--gatekeeper", help="Its address, https://HOST:PORT.")],
     out: Annotated[Path, typer.Option("--out", help="Where its partial decryptions go.")],
+    authorities: AuthoritiesOption = None,
+    *,
+    allow_plain_http: PlainOption = False,
+    socks: SocksOption = "",
 ) -> None:
     """Ask a gatekeeper to decrypt its part of a released batch, for the design server.
 
-    Example: penrose release approve fleet.task out/releases --batch 7 --gatekeeper http://HOST:8471 --out P
+    Example: penrose release approve fleet.task out/releases --batch 7 --gatekeeper https://HOST:8471 --out P
     """
-    from penrose_ray.actors.approvals import ask_gatekeeper  # noqa: PLC0415 - only here
+    from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at  # noqa: PLC0415 - only here
 
-    out.write_bytes(ask_gatekeeper(gatekeeper, _published(task, directory).request(BatchId(batch))))
+    settings = LinkSettings(authorities=authorities, allow_plain_http=allow_plain_http, socks=socks)
+    party = gatekeeper_at(gatekeeper, settings)
+    out.write_bytes(ask_gatekeeper(party, _published(task, directory).request(BatchId(batch))))
     say(f"{out} written: give it to the design server with the hand-over")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import http.client
 import socket
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +17,9 @@ from penrose_ray.errors import ConfigError, RefusedReportError, TransportError
 from penrose_ray.transport.uploader import BusyError, StuckError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from email.message import Message
+
     from penrose_ray.types import TaskId
 
 _BUSY = {429, 503}
@@ -84,6 +87,60 @@ class Problem(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
+class Address(NamedTuple):
+    """Where a service is."""
+
+    host: str
+    port: int
+    prefix: str
+    """Of all its paths."""
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+    @property
+    def problem(self) -> Problem:
+        """What an error's body says, as far as it is a problem."""
+        try:
+            return msgspec.json.decode(self.body, type=Problem)
+        except msgspec.MsgspecError:
+            return Problem()
+
+
+def exchange(
+    dial: Dial,
+    to: Address,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    most_bytes: int = _MOST_BYTES,
+) -> Answer:
+    """One request over a connection of its own; no more than `most_bytes` of the answer are read.
+
+    Raises:
+        OSError, HTTPException: no connection, or one that breaks off.
+        TransportError: as `dial.connect`.
+    """
+    connection = _Connection(dial, to.host, to.port, timeout_s)
+    try:
+        connection.request(method, f"{to.prefix}{path}", body or None, dict(headers or {}))
+        response = connection.getresponse()
+        content = response.read(most_bytes)
+        if response.length and len(content) < most_bytes:
+            raise http.client.IncompleteRead(content, response.length)
+        return Answer(response.status, response.headers, content)
+    finally:
+        connection.close()
+
+
 class HttpUploader:
     """Posts reports of one task to a gateway."""
 
@@ -91,21 +148,22 @@ class HttpUploader:
         self, base_url: str, task_id: TaskId, *, dial: Dial | None = None, timeout_s: float = _TIMEOUT_S
     ) -> None:
         self._dial = dial or PlainDial()
-        self._host, self._port, prefix = _address(base_url, self._dial.scheme)
-        self._path = f"{prefix}/tasks/{task_id.hex()}/reports"
+        self._address = address_of(base_url, self._dial.scheme)
+        self._path = f"/tasks/{task_id.hex()}/reports"
         self._timeout_s = timeout_s
 
     def send(self, record: bytes) -> None:
         """Post one report; see `Uploader.send`."""
-        status, retry_after, body = self._post(record)
+        answer = self._post(record)
+        status = answer.status
         if status == _OK:
             return
-        problem = _problem(body)
+        problem = answer.problem
         if status in _BUSY:
             raise BusyError(
                 f"The gateway is busy: {problem.detail or status}.",
                 remedy="The report is sent again.",
-                retry_after_s=_pause_s(retry_after),
+                retry_after_s=_pause_s(answer.headers.get("Retry-After", "")),
             )
         if status in _FAILED:
             raise StuckError(f"The gateway answered {status}.", remedy="The report is sent again later.")
@@ -116,19 +174,23 @@ class HttpUploader:
             remedy=problem.remedy or "The report is not sent again.",
         )
 
-    def _post(self, record: bytes) -> tuple[int, str, bytes]:
-        connection = _Connection(self._dial, self._host, self._port, self._timeout_s)
+    def _post(self, record: bytes) -> Answer:
+        kind = {"Content-Type": "application/octet-stream"}
         try:
-            connection.request("POST", self._path, record, {"Content-Type": "application/octet-stream"})
-            response = connection.getresponse()
-            return response.status, response.headers.get("Retry-After", ""), _read(response)
+            return exchange(
+                self._dial,
+                self._address,
+                "POST",
+                self._path,
+                record,
+                headers=kind,
+                timeout_s=self._timeout_s,
+            )
         except (OSError, http.client.HTTPException) as error:
             raise TransportError(
-                f"The gateway {self._host}:{self._port} cannot be reached: {error}.",
+                f"The gateway {self._address.host}:{self._address.port} cannot be reached: {error}.",
                 remedy="Check that the service is up; the report is sent again.",
             ) from error
-        finally:
-            connection.close()
 
 
 def fetch_task(
@@ -152,29 +214,27 @@ def fetch_quote(
 
 def _fetch(base_url: str, path: str, dial: Dial | None, timeout_s: float) -> bytes:
     dial = dial or PlainDial()
-    host, port, prefix = _address(base_url, dial.scheme)
-    connection = _Connection(dial, host, port, timeout_s)
     try:
-        connection.request("GET", f"{prefix}{path}")
-        response = connection.getresponse()
-        body = _read(response)
+        answer = exchange(dial, address_of(base_url, dial.scheme), "GET", path, timeout_s=timeout_s)
     except (OSError, http.client.HTTPException) as error:
         raise TransportError(
             f"The gateway {base_url} cannot be reached: {error}.", remedy="Check that the service is up."
         ) from error
-    finally:
-        connection.close()
-    if response.status != _OK:
-        reason = _problem(body).detail or response.status
+    if answer.status != _OK:
+        reason = answer.problem.detail or answer.status
         raise TransportError(
             f"The gateway has no task {path.removeprefix('/tasks/')}: {reason}.",
             remedy="Check the task id with the service's operator.",
         )
-    return body
+    return answer.body
 
 
-def _address(base_url: str, scheme: str) -> tuple[str, int, str]:
-    """Host, port and path prefix of a gateway."""
+def address_of(base_url: str, scheme: str, *, party: str = "gateway") -> Address:
+    """The address that a URL names.
+
+    Raises:
+        ConfigError: it names none, or one of another scheme; `party` is whose it should be.
+    """
     write = f"Write {scheme}://HOST:PORT."
     try:
         parts = urlsplit(base_url)
@@ -182,15 +242,8 @@ def _address(base_url: str, scheme: str) -> tuple[str, int, str]:
     except ValueError as error:
         raise ConfigError(f"{base_url!r}: {error}.", remedy=write) from error
     if parts.scheme != scheme or not parts.hostname or not port:
-        raise ConfigError(f"{base_url!r} is no gateway address.", remedy=write)
-    return parts.hostname, port, parts.path.rstrip("/")
-
-
-def _read(response: http.client.HTTPResponse) -> bytes:
-    body = response.read(_MOST_BYTES)
-    if response.length and len(body) < _MOST_BYTES:
-        raise http.client.IncompleteRead(body, response.length)
-    return body
+        raise ConfigError(f"{base_url!r} is no {party}'s address.", remedy=write)
+    return Address(parts.hostname, port, parts.path.rstrip("/"))
 
 
 def _pause_s(retry_after: str) -> float:
@@ -200,10 +253,3 @@ def _pause_s(retry_after: str) -> float:
     except ValueError:
         return _PAUSE_S
     return min(seconds, _LONGEST_PAUSE_S) if seconds >= 0 else _PAUSE_S
-
-
-def _problem(body: bytes) -> Problem:
-    try:
-        return msgspec.json.decode(body, type=Problem)
-    except msgspec.MsgspecError:
-        return Problem()

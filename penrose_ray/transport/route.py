@@ -87,7 +87,7 @@ def _over_tor(gateways: Sequence[str], task_id: TaskId, home: Path, socks: str) 
     hosts = [urlsplit(each).hostname or "" for each in gateways]
     dial: SocksDial | OwnTor
     if socks:
-        dial, close = SocksDial(SocksPort(_host_and_port(socks))), _nothing
+        dial, close = SocksDial(SocksPort(host_and_port(socks))), _nothing
     else:
         more = home / "torrc"
         dial = OwnTor(home / "tor", lines=more.read_text().splitlines() if more.exists() else ())
@@ -99,7 +99,8 @@ def _over_tor(gateways: Sequence[str], task_id: TaskId, home: Path, socks: str) 
     return Route(ways, anonymous=True, close=close)
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
+    """Where a tor listens; ConfigError unless it is HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"{text!r} is no SOCKS port.", remedy="Write HOST:PORT, such as 127.0.0.1:9050.")

@@ -1,7 +1,8 @@
-"""HTTPS for clusters that need no anonymity: TLS 1.3, both sides pinned, no certificate authority asked.
+"""HTTPS where anonymity is not needed: TLS 1.3 and nothing older.
 
-The client accepts a gateway whose public key it knows; the gateway accepts clients whose certificates (or
-whose issuer) it was given.
+To a gateway both sides are pinned and no certificate authority is asked: the client accepts a gateway whose
+public key it knows; the gateway accepts clients whose certificates (or whose issuer) it was given. A party
+(issuer, key server, gatekeeper, release desk) shows a certificate and asks for none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from penrose_ray.errors import ConfigError, TransportError
+from penrose_ray.errors import ConfigError, TlsError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -53,7 +54,8 @@ class TlsDial:
                 remedy="Ask its operator for the pin: 64 hexadecimal digits.",
             )
         self._pins = tuple(pins)
-        self._context = _context(ssl.PROTOCOL_TLS_CLIENT, certificate, key)
+        self._context = _context(ssl.PROTOCOL_TLS_CLIENT)
+        _show(self._context, certificate, key)
         self._context.check_hostname = False  # the pin says more than a name
         self._context.verify_mode = ssl.CERT_NONE
 
@@ -61,22 +63,53 @@ class TlsDial:
         """A connection to a gateway that was recognised, before anything is sent.
 
         Raises:
-            TransportError: it has another key.
+            TlsError: it has another key, or speaks no TLS 1.3.
         """
-        plain = socket.create_connection((host, port), timeout_s)
-        try:
-            connection = self._context.wrap_socket(plain)
-        except BaseException:
-            plain.close()
-            raise
+        connection = _handshake(self._context, host, port, timeout_s)
         pin = pin_of(connection.getpeercert(binary_form=True) or b"")
         if not any(hmac.compare_digest(pin, known) for known in self._pins):
             connection.close()
-            raise TransportError(
+            raise TlsError(
                 f"The gateway shows another key than the pinned one: {pin.hex()}.",
                 remedy="Ask its operator whether the key was replaced; until then nothing is sent.",
             )
         return connection
+
+
+class AuthorityDial:
+    """A `Dial` to a party whose certificate is good for the host that was asked for.
+
+    Args:
+        authorities: PEM of the authorities that vouch for it, or its own; None for this machine's.
+
+    Raises:
+        ConfigError: a file that holds no certificates.
+    """
+
+    scheme = "https"
+
+    def __init__(self, authorities: Path | None = None) -> None:
+        self._context = _context(ssl.PROTOCOL_TLS_CLIENT)
+        self._context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # its own is enough
+        if authorities is None:
+            self._context.load_default_certs()
+        else:
+            _trust(self._context, authorities)
+
+    def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
+        """A connection to the party, before anything is sent.
+
+        Raises:
+            TlsError: its certificate has expired, is another host's or nobody vouches for it; or no TLS 1.3.
+        """
+        return _handshake(self._context, host, port, timeout_s)
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """What a party listens with: its certificate and private key, PEM; raises like `gateway_context`."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    _show(context, certificate, key)
+    return context
 
 
 def gateway_context(certificate: Path, key: Path, clients: Path) -> ssl.SSLContext:
@@ -90,23 +123,53 @@ def gateway_context(certificate: Path, key: Path, clients: Path) -> ssl.SSLConte
     Raises:
         ConfigError: files that are no certificates or keys.
     """
-    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key)
+    context = server_context(certificate, key)
     context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_verify_locations(cafile=clients)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{clients} holds no certificates: {error}.", remedy="Give a PEM file.") from error
+    _trust(context, clients)
     return context
 
 
-def _context(protocol: int, certificate: Path, key: Path) -> ssl.SSLContext:
+def _context(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.options |= ssl.OP_NO_TICKET
+    return context
+
+
+def _trust(context: ssl.SSLContext, certificates: Path) -> None:
+    try:
+        context.load_verify_locations(cafile=certificates)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"{certificates} holds no certificates: {error}.", remedy="Give a PEM file."
+        ) from error
+
+
+def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
             f"{certificate} and {key} are no certificate and key: {error}.", remedy="Give two PEM files."
         ) from error
-    return context
+
+
+def _handshake(context: ssl.SSLContext, host: str, port: int, timeout_s: float) -> ssl.SSLSocket:
+    plain = socket.create_connection((host, port), timeout_s)
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        plain.close()
+        raise TlsError(
+            f"{host}:{port} does not prove who it is: {error.verify_message.rstrip('.')}.",
+            remedy="Ask its operator for its certificate, or its authority's; until then nothing is sent.",
+        ) from error
+    except ssl.SSLError as error:
+        plain.close()
+        raise TlsError(
+            f"No TLS 1.3 with {host}:{port}: {error.reason or error}.",
+            remedy="Check that the address is the one that listens with a certificate.",
+        ) from error
+    except BaseException:
+        plain.close()
+        raise

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import http.client
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from e2e.http_party import serving
+from e2e.service_config import settings_in
 from release.conftest import Parts
 
+from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
 from penrose_ray.actors.design_server import SharedDecryptor
 from penrose_ray.actors.gatekeeper import Gatekeeper, application
-from penrose_ray.actors.serving import Place, listen
+from penrose_ray.actors.topology import build
 from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.dealer import deal
 from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.public_key import PublicKey
 from penrose_ray.crypto.threshold import Partial
-from penrose_ray.errors import GatekeeperError, ShareError, WrongKeyError
+from penrose_ray.errors import ConfigError, GatekeeperError, ShareError, WrongKeyError
 from penrose_ray.opening import open_sums
 from penrose_ray.release.approval import PartialsRequest
 from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import decode, make
 from penrose_ray.release.ledger import Ledger, ledger_key, read_lines
 from penrose_ray.release.rules import policy_hash
+from penrose_ray.settings import LinkSettings
 from penrose_ray.task import sign
 from penrose_ray.types import BatchId
 
@@ -240,30 +241,21 @@ def test_a_share_of_another_key_is_refused(
 
 
 def test_it_answers_over_http(setting: Setting) -> None:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    runner, port = asyncio.run_coroutine_threadsafe(
-        listen(application(setting.keeper), Place("127.0.0.1", 0)), loop
-    ).result()
-    try:
-        status, answer = post(port, setting.desk.request(BATCH))
-        assert (status, answer) == (200, setting.keeper.answer(setting.desk.request(BATCH)))
-        status, answer = post(port, b"nonsense")
-        assert status == 409
-        assert msgspec.json.decode(answer)["title"] == "gatekeeper"
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with serving(application(setting.keeper)) as url:
+        party, request = gatekeeper_at(url, LinkSettings()), setting.desk.request(BATCH)
+        assert ask_gatekeeper(party, request) == setting.keeper.answer(request)
+        with pytest.raises(GatekeeperError, match="It refused: The request") as caught:
+            ask_gatekeeper(party, b"nonsense")
+        assert caught.value.remedy == "Send the request that the release desk made."
+        answer = party.ask("POST", "/partials", b"nonsense")
+        assert (answer.status, answer.problem.title) == (409, "gatekeeper")
 
 
-def post(port: int, body: bytes) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request("POST", "/partials", body)
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
+def test_a_service_does_not_start_with_a_gatekeeper_it_could_not_ask_safely(
+    tmp_path: Path, design_keys: DesignKeys
+) -> None:
+    settings, draft = settings_in(tmp_path, design_keys)
+    gatekeepers = {"gatekeepers": ("http://10.0.0.9:8471",)}
+    design_server = settings.design_server.model_copy(update=gatekeepers)
+    with pytest.raises(ConfigError, match=r"Plain http to the gatekeeper at 10\.0\.0\.9"):
+        build(settings.model_copy(update={"design_server": design_server}), draft)

@@ -49,7 +49,7 @@ class Running(NamedTuple):
     task: Task
 
     def purse(self, credential: bytes, url: str = "", path: Path | None = None) -> Purse:
-        return Purse(self.task, url or self.url, credential, self.clock, path)
+        return Purse(self.task, Party("issuer", url or self.url, credential), self.clock, path)
 
 
 @pytest.fixture

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from e2e import fleet
+from transport.servers import certificate
 
 from penrose_ray.actors.parties import HttpKeyServer, Party
 from penrose_ray.clock import SystemClock
-from penrose_ray.errors import QuotaError
+from penrose_ray.errors import QuotaError, TlsError
+from penrose_ray.settings import LinkSettings
 from penrose_ray.snippet import signature
 from penrose_ray.snippet.key_server import EpochKeys
 from penrose_ray.snippet.oprf import Oprf
@@ -61,19 +63,26 @@ def test_a_key_server_serves_who_is_enrolled_and_keeps_count(call: Call, tmp_pat
     known = signature(np.arange(200) % 20, [f"kernel_{n}" for n in range(20)], scheme_id="g8-plain-v1")
     other = signature(np.arange(200) % 21, [f"other_{n}" for n in range(21)], scheme_id="g8-plain-v1")
 
-    def client(url: str, credential: bytes = credential) -> Oprf:
-        return Oprf(HttpKeyServer(url, credential, SystemClock()), public, credential)
+    pem, pem_key = certificate(tmp_path, "party", hosts=("127.0.0.1",))
+    link = LinkSettings(authorities=pem)
+    serve = ("keyserver", "serve", key, state, "--certificate", pem, "--key", pem_key, "--points-per-epoch")
 
-    with process("keyserver", "serve", key, state, "--points-per-epoch", 150) as url:
-        assert Party("key server", url, b"").ask("GET", "/health") == b'{"status": "ok"}'
+    def client(url: str, credential: bytes = credential) -> Oprf:
+        party = Party("key server", url, credential, link)
+        return Oprf(HttpKeyServer(party, SystemClock()), public, credential)
+
+    with process(*serve, 150) as url:
+        assert url.startswith("https://127.0.0.1:")
+        assert Party("key server", url, b"", link).ask("GET", "/health") == b'{"status": "ok"}'
+        with pytest.raises(TlsError):
+            Party("key server", url, credential).ask("GET", "/epoch")
         shown = client(url).shown(known)
         assert not (shown.values == known.values).any()
         with pytest.raises(QuotaError, match="not enrolled"):
             client(url, b"x" * 32).shown(other)
-    again = process("keyserver", "serve", key, state, "--points-per-epoch", 150)
-    with again as url, pytest.raises(QuotaError, match="an epoch are allowed"):
+    with process(*serve, 150) as url, pytest.raises(QuotaError, match="an epoch are allowed"):
         client(url).shown(other)
-    with process("keyserver", "serve", key, state, "--points-per-epoch", 300) as url:
+    with process(*serve, 300) as url:
         assert client(url).shown(known).to_bytes() == shown.to_bytes()
     assert call("keyserver", "strike", state, "host-1")[0] == 0
     assert call("keyserver", "list", state, "--format", "json")[1].strip() == "[]"
@@ -85,14 +94,14 @@ def test_a_client_gets_the_name_key_from_the_issuer(
     names, state = tmp_path / "names.key", tmp_path / "issuer.sqlite"
     code, printed, err = call("issuer", "name-key", names)
     assert code == 0, err
-    known = base64.b64decode(printed)
-    assert known == hashlib.sha256(bytes.fromhex(names.read_text())).digest()
+    committed = base64.b64decode(printed)
+    assert committed == hashlib.sha256(bytes.fromhex(names.read_text())).digest()
     assert call("issuer", "new", tmp_path / "issuer.key", "--out", tmp_path / "pub", "--days", 1)[0] == 0
     monkeypatch.setenv("CREDENTIAL", call("issuer", "enrol", state, "host-1")[1].strip())
     trace = tmp_path / "trace.json.gz"
     fleet.write_trace(trace, seed=3, rounds=1)
     signed = fleet.signed_task(
-        design_keys, fleet.counters_of(trace), identity="keyed", identity_key=known, cover_rate=0.0
+        design_keys, fleet.counters_of(trace), identity="keyed", identity_key=committed, cover_rate=0.0
     )
     (tmp_path / "fleet.task").write_bytes(signed.encode())
     (tmp_path / "policy.toml").write_text(
@@ -107,11 +116,19 @@ def test_a_client_gets_the_name_key_from_the_issuer(
     ]  # fmt: skip
     assert call(*run)[0] == 10, "a keyed task, and no key"
 
-    with process("issuer", "serve", tmp_path / "issuer.key", state, "--name-key", names) as url:
-        enrolment = tmp_path / "enrolment.toml"
-        enrolment.write_text(f'issuer_url = "{url}"\ncredential_variable = "CREDENTIAL"\n')
+    enrolment = tmp_path / "enrolment.toml"
+    known = 'credential_variable = "CREDENTIAL"\n'
+    pem, pem_key = certificate(tmp_path, "party", hosts=("127.0.0.1",))
+    serve = ("issuer", "serve", tmp_path / "issuer.key", state, "--name-key", names)
+    with process(*serve, "--certificate", pem, "--key", pem_key) as url:
+        enrolment.write_text(f'issuer_url = "{url}"\n{known}[link]\nauthorities = "{pem}"\n')
         code, out, err = call(*run, "--enrolment", enrolment)
+        enrolment.write_text(f'issuer_url = "{url}"\n{known}')
+        assert call(*run, "--enrolment", enrolment)[0] == 45, "its certificate is nobody's here"
     assert code == 0, err
+    enrolment.write_text(f'issuer_url = "http://10.0.0.9:8470"\n{known}')
+    code, _, refused = call(*run, "--enrolment", enrolment)
+    assert (code, "Plain http to the issuer at 10.0.0.9" in refused) == (10, True)
     from_issuer = {json.loads(line)["signature"] for line in out.splitlines()}
     enrolment.write_text(f'name_key_file = "{names}"\n')
     code, out, err = call(*run, "--enrolment", enrolment)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from e2e import fleet
 from e2e.service_config import settings_in
+from transport.servers import certificate
 
 from penrose_ray.actors.topology import build
 from penrose_ray.analyse.frames import class_table, open_release
@@ -66,7 +67,9 @@ def truth(service: Topology, home: Path) -> fleet.Truth:
 @pytest.fixture
 def desk(home: Path) -> Iterator[str]:
     """`penrose release serve --classes` in a process of its own."""
+    pem, key = certificate(home, "desk", hosts=("127.0.0.1",))
     command = ["release", "serve", home / "a.task", home / "releases", "--port", "0", "--classes"]
+    command += ["--certificate", pem, "--key", key]
     with subprocess.Popen(
         [sys.executable, "-m", "penrose_ray.cli.app", *map(str, command)], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -94,7 +97,9 @@ def test_programs_name_the_classes_that_passed_the_gate_and_no_other(
         name: reference(call, service, home, name, names)
         for name, names in (("gemm", fleet.GEMM), ("my stencil", fleet.STENCIL), ("rare", RARE))
     }
-    code, _, err = call("label", "ask", receipts["gemm"], "--desk", desk, "-o", home / "labels.json")
+    secured = ("--desk", desk, "--authorities", home / "desk.pem")
+    assert call("label", "ask", receipts["gemm"], "--desk", desk)[0] == 45, "its certificate is nobody's here"
+    code, _, err = call("label", "ask", receipts["gemm"], *secured, "-o", home / "labels.json")
     assert (code, "Ask again after the batch is released" in err) == (60, True)
     assert not (home / "labels.json").exists()
 
@@ -102,7 +107,7 @@ def test_programs_name_the_classes_that_passed_the_gate_and_no_other(
     release = home / "release.parquet"
     assert service.open(handovers, release).discarded == ()
     code, out, err = call(
-        "label", "ask", *receipts.values(), "--desk", desk, "-o", home / "labels.json", "--format", "json"
+        "label", "ask", *receipts.values(), *secured, "-o", home / "labels.json", "--format", "json"
     )
     assert code == 0, err
     told = {row["name"]: row["class"] for row in json.loads(out)}
@@ -158,4 +163,6 @@ def test_what_is_no_reference_is_named(call: Call, service: Topology, home: Path
     receipt = reference(call, service, home, "gemm", fleet.GEMM)
     assert call("label", "ask", receipt, "--desk", "http://127.0.0.1:9")[0] == 40
     assert call("label", "ask", receipt, "--desk", "desk")[0] == 10
+    code, _, err = call("label", "ask", receipt, "--desk", "http://10.0.0.7:8472")
+    assert (code, "Plain http to the release desk" in err) == (10, True)
     assert call("label", "show", tmp_path / "none")[0] == 10

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from release.conftest import Parts
+from transport.servers import certificate
 
 from penrose_ray.analyse.frames import open_release
 from penrose_ray.clock import ManualClock
@@ -101,14 +102,18 @@ def test_the_gatekeepers_command_answers_the_release_desk(
     assert call("keys", "deal", tmp_path / "ds.key", "--out", tmp_path / "shares")[0] == 0
     command = [sys.executable, "-m", "penrose_ray.cli.app", "gatekeeper", tmp_path / "shares" / "share-2.key"]
     options = [tmp_path / "a.task", "--ledger-signer", desk.signer.hex(), "--port", "0"]
-    store = ["--store", tmp_path / "keeper.sqlite"]
+    pem, key = certificate(tmp_path, "keeper", hosts=("127.0.0.1",))
+    store = ["--store", tmp_path / "keeper.sqlite", "--certificate", pem, "--key", key]
     with subprocess.Popen([*command, *options, *store], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
-        assert said.startswith("listening on http://127.0.0.1:")
+        assert said.startswith("listening on https://127.0.0.1:")
         url = said.split()[-1]
         place = (tmp_path / "a.task", tmp_path / "releases", "--batch", 7, "--gatekeeper", url)
-        assert call("release", "approve", *place, "--out", tmp_path / "partials")[0] == 0
+        approve = ("release", "approve", *place, "--out", tmp_path / "partials")
+        assert call(*approve)[0] == 45, "its certificate is nobody's here"
+        assert not (tmp_path / "partials").exists()
+        assert call(*approve, "--authorities", pem)[0] == 0
         process.terminate()
         assert process.wait(timeout=60) == 0
     task = verify((tmp_path / "a.task").read_bytes())
@@ -155,7 +160,13 @@ def test_wrong_addresses_and_files_are_named(call: Call, tmp_path: Path, desk: D
     place = (tmp_path / "a.task", tmp_path / "releases", "--batch", 7, "--out", tmp_path / "p")
     assert call("release", "approve", *place, "--gatekeeper", "keeper")[0] == 10
     assert call("release", "approve", *place, "--gatekeeper", "http://127.0.0.1:9")[0] == 40
+    code, _, err = call("release", "approve", *place, "--gatekeeper", "http://10.0.0.9:8471")
+    assert (code, "Plain http to the gatekeeper" in err, "--allow-plain-http" in err) == (10, True, True)
     assert call("release", "list", tmp_path / "a.task", tmp_path / "none")[0] == 10
     assert call("release", "list", tmp_path / "none.task", tmp_path)[0] == 13
+    serve = ("release", "serve", tmp_path / "a.task", tmp_path / "releases", "--port", 0)
+    code, _, err = call(*serve, "--certificate", tmp_path / "a.task")
+    assert (code, "belong together" in err) == (10, True)
+    assert call(*serve, "--certificate", tmp_path / "a.task", "--key", tmp_path / "a.task")[0] == 10
     assert call("gatekeeper", tmp_path / "s", tmp_path / "a.task", "--ledger-signer", "zz")[0] == 10
     assert call("verify", desk.ledger_path, "--report", "77")[0] == 10

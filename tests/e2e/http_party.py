@@ -11,19 +11,21 @@ from penrose_ray.actors.serving import Place, listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from ssl import SSLContext
 
     from aiohttp import web
 
 
 @contextmanager
-def serving(app: web.Application) -> Iterator[str]:
-    """Its address, http://HOST:PORT."""
+def serving(app: web.Application, secured: SSLContext | None = None) -> Iterator[str]:
+    """Its address: http://HOST:PORT, https where it is secured."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        runner, port = asyncio.run_coroutine_threadsafe(listen(app, Place("127.0.0.1", 0)), loop).result()
-        yield f"http://127.0.0.1:{port}"
+        place = Place("127.0.0.1", 0, secured)
+        runner, port = asyncio.run_coroutine_threadsafe(listen(app, place), loop).result()
+        yield f"{'https' if secured else 'http'}://127.0.0.1:{port}"
         asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
     finally:
         loop.call_soon_threadsafe(loop.stop)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from e2e import fleet, up
 from release.software_tpm import software_tpm
+from transport.servers import certificate
 
 from penrose_ray.crypto.dealer import deal
 from penrose_ray.crypto.envelope import ServiceKey
@@ -44,6 +45,9 @@ share_file = "{home}/share-1.key"
 task_file = "{home}/split.task"
 gatekeepers = ["{gatekeeper}"]
 releases_dir = "{home}/releases"
+
+[design_server.link]
+authorities = "{home}/keeper.pem"
 """
 POLICY = """\
 allow_demo = true
@@ -69,6 +73,7 @@ class Parties(NamedTuple):
         """The third party at work; yields its address."""
         signer = ledger_key(self.home / "state" / "keys" / "ledger.key").public_key().public_bytes_raw()
         options = ["--ledger-signer", signer.hex(), "--store", self.home / "keeper.sqlite", "--port", port]
+        options += ["--certificate", self.home / "keeper.pem", "--key", self.home / "keeper.key"]
         command = ["gatekeeper", self.home / "share-2.key", self.home / "split.task", *options]
         with subprocess.Popen(
             [sys.executable, "-m", "penrose_ray.cli.app", *map(str, command)],
@@ -98,6 +103,7 @@ def parties(tmp_path: Path, design_keys: DesignKeys) -> Iterator[Parties]:
     task = verify(fleet.signed_task(design_keys, fleet.counters_of(tmp_path / "trace.json.gz")).encode())
     signed = sign(msgspec.structs.replace(task, service_key=key.public), design_keys.signing)
     (tmp_path / "split.task").write_bytes(signed.encode())
+    certificate(tmp_path, "keeper", hosts=("127.0.0.1",))
     (tmp_path / "tpm").mkdir()
     with software_tpm(tmp_path / "tpm") as tcti:
         yield Parties(tmp_path, tcti)

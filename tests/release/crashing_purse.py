@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from penrose_ray.actors.parties import Party
 from penrose_ray.actors.purse import Purse
 from penrose_ray.clock import ManualClock
 from penrose_ray.release.token_store import TokenStore
@@ -33,7 +34,7 @@ def main(home: Path, url: str, credential: str, step: str, when: str) -> None:
     setattr(TokenStore, step, die)
     task = msgspec.msgpack.decode((home / "task").read_bytes()[1:], type=Task)
     clock = ManualClock(DAY * DAY_S + 50.0)
-    purse = Purse(task, url, bytes.fromhex(credential), clock, home / "tokens.sqlite")
+    purse = Purse(task, Party("issuer", url, bytes.fromhex(credential)), clock, home / "tokens.sqlite")
     purse.fill()
     purse.take(DAY)
 

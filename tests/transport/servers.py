@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import ipaddress
 import queue
 import socket
 import threading
@@ -84,8 +85,10 @@ def http_server(context: ssl.SSLContext | None = None, *, port: int = 0) -> Iter
 class FakeTor:
     """A SOCKS port that behaves as tor's, but leads straight to a port of 127.0.0.1."""
 
-    path: Path
+    path: Path | None
     port: int
+    address: tuple[str, int] = ("", 0)
+    """Without a path: where it listens."""
     refusal: int = 0
     method: int = 2
     login: int = 0
@@ -96,12 +99,14 @@ class FakeTor:
 
 
 @contextmanager
-def fake_tor(path: Path, port: int) -> Iterator[FakeTor]:
-    """A FakeTor that listens at the Unix socket `path`."""
+def fake_tor(path: Path | None, port: int) -> Iterator[FakeTor]:
+    """A FakeTor that listens at the Unix socket `path`, or at a port of 127.0.0.1."""
     tor = FakeTor(path, port)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
+    listener = socket.socket(socket.AF_INET if path is None else socket.AF_UNIX)
+    listener.bind(("127.0.0.1", 0) if path is None else str(path))
     listener.listen()
+    if path is None:
+        tor.address = listener.getsockname()
     threads: list[threading.Thread] = []
 
     def serve() -> None:
@@ -169,22 +174,39 @@ def _relay(tor: FakeTor, client: socket.socket) -> None:
     tor.sent.put(bytes(sent))
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A self-signed certificate and its key, as files."""
+def certificate(
+    folder: Path,
+    name: str,
+    *,
+    hosts: tuple[str, ...] = (),
+    authority: tuple[Path, Path] | None = None,
+    days: float = 30,
+) -> tuple[Path, Path]:
+    """A certificate and its key, as files: good for `days` and `hosts`, signed by itself or an authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signing: ec.EllipticCurvePrivateKey = key
+    if authority is not None:
+        issuer = x509.load_pem_x509_certificate(authority[0].read_bytes()).subject
+        loaded = serialization.load_pem_private_key(authority[1].read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signing = loaded
     now = dt.datetime.now(dt.UTC)
-    made = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=30))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+        .not_valid_before(now - dt.timedelta(days=90))
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
     )
+    if hosts:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_general_name(each) for each in hosts]), critical=False
+        )
+    made = builder.sign(signing, hashes.SHA256())
     folder.mkdir(exist_ok=True)
     paths = folder / f"{name}.pem", folder / f"{name}.key"
     paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
@@ -196,3 +218,10 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
         )
     )
     return paths
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
