@@ -69,9 +69,26 @@ def counter_sets() -> tuple[CounterSet, ...]:
 
 
 def example_release(
-    path: Path, *, days: int = 2, slower: float = 1.0, noise_sigma: float = 0.0, seed: int = 1
+    path: Path,
+    *,
+    days: int = 2,
+    slower: float = 1.0,
+    noise_sigma: float = 0.0,
+    keep_share: float = 1.0,
+    sub_batches: int = 1,
+    seed: int = 1,
 ) -> Path:
-    """Write the fleet's release; `slower` stretches the durations of the training class."""
+    """Write the fleet's release.
+
+    Args:
+        path: the file.
+        days: batches.
+        slower: stretches the durations of the training class.
+        noise_sigma: standard deviation of the noise in each bin of each sum.
+        keep_share: share of the training class' reports that were kept under load.
+        sub_batches: sums that a class' reports are divided into.
+        seed: of all draws.
+    """
     sets, random = counter_sets(), np.random.default_rng(seed)
     task = Task(
         name="example fleet",
@@ -81,17 +98,20 @@ def example_release(
         rotation=(tuple(each.name for each in sets),),
         tokens_per_day=0,
         noise_sigma=noise_sigma,
+        sub_batches=sub_batches,
     )
     openings = []
     for day in range(FIRST_DAY, FIRST_DAY + days):
         sums = [
-            _noisy(
-                _sum(one, application, place, day, random, slower if application.name == "training" else 1.0),
-                noise_sigma,
-                random,
-            )
+            _noisy(part, noise_sigma, random)
             for place, application in enumerate(FLEET)
             for one in sets
+            for part in _parts(
+                _sum(one, application, place, day, random, slower if application.name == "training" else 1.0),
+                sub_batches,
+                keep_share if application.name == "training" else 1.0,
+                random,
+            )
         ]
         openings.append(Opening(task, BatchId(day), tuple(sums), ()))
     write_parquet(openings, path)
@@ -121,6 +141,24 @@ def _sum(
         samples=int(counts.sum()),
         counts=counts,
     )
+
+
+def _parts(whole: OpenedSum, number: int, keep_share: float, random: np.random.Generator) -> list[OpenedSum]:
+    """The sum as sub-batches of what is kept of it."""
+    kept = random.binomial(whole.counts, keep_share)
+    divided = [random.multinomial(count, np.full(number, 1 / number)) for count in kept]
+    return [
+        replace(
+            whole,
+            counts=counts,
+            samples=int(counts.sum()),
+            reports=round(whole.reports * keep_share / number),
+            real_reports=round(whole.real_reports * keep_share / number),
+            sub_batch=place,
+            keep_share=keep_share,
+        )
+        for place, counts in enumerate(np.array(divided).T)
+    ]
 
 
 def _noisy(sum_: OpenedSum, sigma: float, random: np.random.Generator) -> OpenedSum:

@@ -170,17 +170,17 @@ def mean(axis: Axis, counts: NDArray[np.int64]) -> float:
     return float((axis.centres() * counts).sum() / total) if total > 0 else float("nan")
 
 
-def quantile(axis: Axis, counts: NDArray[np.int64], share: float) -> float:
+def quantile(axis: Axis, counts: NDArray[np.int64] | NDArray[np.float64], share: float) -> float:
     """Value below which `share` (0 to 1) of the samples lie, interpolated inside its bin; NaN when empty.
 
-    Where noise made counts negative, samples below a value never become fewer as it grows.
+    No count may be negative: `analyse.percentiles` is for counts with noise.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"a share lies between 0 and 1, not at {share}")
-    total = counts.sum()
+    cumulative = np.cumsum(counts)
+    total = cumulative[-1]
     if total <= 0:
         return float("nan")
-    cumulative = np.maximum.accumulate(np.cumsum(counts))
     wanted = share * total
     bin_ = max(int(np.searchsorted(cumulative, wanted)), int(np.argmax(counts > 0)))
     if bin_ in (0, axis.bins - 1):

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.analyse.canvas import canvas, nothing
-from penrose_ray.analyse.fleet import bins_of, classes_by_size, fleet_shares
+from penrose_ray.analyse.fleet import bins_of, classes_by_size, fleet_shares, noise_of
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.analyse.joint import QUADRANTS, joint_sets, quadrants
+from penrose_ray.analyse.percentiles import percentile_along
 from penrose_ray.analyse.theme import ACCENT, CLASSES, INK, PAPER, QUIET, RULE, drawing
 from penrose_ray.analyse.wording import percent, plain_name, quantity, unit_apart
-from penrose_ray.histogram import marginal, quantile
+from penrose_ray.histogram import marginal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 MOST_CLASSES = 12
 """Classes that a figure shows by default, the largest first."""
 _ROW_IN = 0.52
+_MARK_COLUMNS = {"median": 1.1, "p95": 1.21}
+"""Where a row's values stand, as shares of the axes' width."""
 _CORNERS = dict(zip(QUADRANTS, ((True, True), (False, True), (True, False), (False, False)), strict=True))
 """Where a quadrant lies: right (DRAM used), top (tensor cores used)."""
 
@@ -45,14 +50,17 @@ def distribution(
     """
     known = counter_set_of(frame, counter_set)
     rows = frame[frame["counter_set"] == counter_set]
-    counts = {
-        label: marginal(known, bins_of(rows[rows["label"] == label]), axis)
-        for label in classes_by_size(rows[rows["count"] > 0])[:most_classes]
-    }
+    labels = classes_by_size(rows[rows["count"] > 0])[:most_classes]
     counter = known.counters[axis]
     title = plain_name(counter.name)
-    if not counts or not known.axes:
+    if not labels or not known.axes:
         return nothing(title, f"No class has samples of {counter.name}.")
+    counts, marks = {}, {}
+    for label in labels:
+        part = rows[rows["label"] == label]
+        bins, noise = bins_of(part), noise_of(part)
+        counts[label] = marginal(known, bins, axis)
+        marks[label] = [percentile_along(known, bins, axis, share, noise).value for share in (0.5, 0.95)]
     order = classes_by_size(frame)
     with drawing():
         figure, axes = canvas(0.9 + _ROW_IN * len(counts))
@@ -60,6 +68,7 @@ def distribution(
         heading, unit = unit_apart(counter.unit)
         for place, (label, bins) in enumerate(counts.items()):
             _ridge(axes, shown, bins, -place, colour=_colour(order, label))
+            _mark(axes, marks[label], -place, unit)
         _finish_ridges(axes, shown, counts, unit)
         axes.set_title(f"{title}{heading} ({counter.source})")
     return figure
@@ -81,10 +90,19 @@ def _ridge(axes: Axes, axis: Axis, counts: NDArray[np.int64], base: int, *, colo
     axes.stairs(heights, edges, baseline=base, fill=True, color=colour, alpha=0.28, linewidth=0)
     axes.stairs(heights, edges, baseline=base, color=colour, linewidth=1.3)
     axes.hlines(base, edges[0], edges[-1], color=RULE, linewidth=0.8)
-    axes.vlines(quantile(axis, counts, 0.5), base, base + 0.8, color=INK, linewidth=1.4)
-    axes.vlines(
-        quantile(axis, counts, 0.95), base, base + 0.4, color=INK, linewidth=1.0, linestyle=(0, (2, 1.5))
-    )
+
+
+def _mark(axes: Axes, marks: Sequence[float], base: int, unit: str) -> None:
+    """Median and 95th percentile of a row, as lines and in words."""
+    median, high = marks
+    axes.vlines(median, base, base + 0.8, color=INK, linewidth=1.4)
+    axes.vlines(high, base, base + 0.4, color=INK, linewidth=1.0, linestyle=(0, (2, 1.5)))
+    for value, x in zip(marks, _MARK_COLUMNS.values(), strict=True):
+        _beside(axes, quantity(value, unit), x, base + 0.1, colour=INK)
+
+
+def _beside(axes: Axes, text: str, x: float, y: float, *, colour: str) -> None:
+    axes.annotate(text, (x, y), xycoords=("axes fraction", "data"), color=colour, fontsize=8, ha="right")
 
 
 def _finish_ridges(axes: Axes, axis: Axis, counts: dict[str, NDArray[np.int64]], unit: str) -> None:
@@ -101,14 +119,8 @@ def _finish_ridges(axes: Axes, axis: Axis, counts: dict[str, NDArray[np.int64]],
     axes.xaxis.set_minor_formatter(lambda *_: "")
     axes.tick_params(axis="y", length=0)
     axes.set_yticks([0.1 - place for place in range(len(counts))], list(counts), family="monospace")
-    for title, share, x in (("median", 0.5, 1.1), ("p95", 0.95, 1.21)):
-        texts = [quantity(quantile(axis, bins, share), unit) for bins in counts.values()]
-        for text, y, colour in [
-            (title, 0.82, QUIET),
-            *((text, 0.1 - i, INK) for i, text in enumerate(texts)),
-        ]:
-            place = ("axes fraction", "data")
-            axes.annotate(text, (x, y), xycoords=place, color=colour, fontsize=8, ha="right")
+    for title, x in _MARK_COLUMNS.items():
+        _beside(axes, title, x, 0.82, colour=QUIET)
     axes.grid(visible=True, axis="x", zorder=0)
     axes.set_axisbelow(True)
 

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.intervals import noisy_share
+from penrose_ray.analyse.percentiles import PERCENTILES, percentile_along
 from penrose_ray.analyse.released import Histograms, Paths, read_histograms
 from penrose_ray.errors import ConfigError
-from penrose_ray.histogram import BINS, Axis, CounterSet, above_noise, marginal, mean, quantile
+from penrose_ray.histogram import BINS, CounterSet, above_noise, marginal, mean
 
 if TYPE_CHECKING:
     import os
@@ -31,6 +32,10 @@ KIND_COUNTER = "kernel_kind"
 """Name of the counter that holds what a kernel does; its numbers have no mean."""
 _MANY = 32_768
 """Texts from which on their codes no longer fit 16 bits."""
+_ACCOUNT = (
+    *("reports", "real_reports", "samples"),
+    *("keep_share", "estimated_samples", "launches", "sub_batches"),
+)
 _COUNTER_FIELDS = ("name", "unit", "source", "vendor")
 
 
@@ -53,10 +58,12 @@ def open_release(
         counter_set, counter, unit, source, vendor, bin, low, high (closed-open edges in the counter's unit,
         -inf and inf at the open ends, NaN for categories), count, share (of the histogram's samples),
         share_low, share_high (95 %, of sampling and noise), noise_sigma (standard deviation of the noise in
-        `count`), reports, real_reports, samples, launches (of the class in the fleet, estimated: samples
-        times the sampling interval, and what was dropped under load), epsilon (that the task had spent);
-        `category` for categorical sets; counter_2, unit_2, source_2, vendor_2, low_2, high_2 for the second
-        axis of joint ones.
+        `count`), reports, real_reports, samples, keep_share (0 to 1: of the class' reports, what the service
+        kept under load), estimated_samples (samples / keep_share: what all reports would have held), launches
+        (of the class in the fleet: estimated_samples times the sampling interval), sub_batches (sums of
+        different reports that were added), robust_mean (median of the sub-batches' means, in `unit`; NaN for
+        categories), epsilon (that the task had spent); `category` for categorical sets; counter_2, unit_2,
+        source_2, vendor_2, low_2, high_2 for the second axis of joint ones, and robust_mean_2 (in `unit_2`).
 
     Raises:
         ReleaseFormatError: not Parquet, not a release, of another format version, of several tasks, with bins
@@ -71,9 +78,11 @@ def class_table(path: Paths, *, labels: str | os.PathLike[str] | None = None) ->
 
     Returns:
         class_id, label, gpu_model, counter_set, counter, unit, source, vendor, reports, real_reports,
-        samples, mean, robust_mean (median of the means of sub-batches, which a few hostile clients cannot
-        move far), p50, p95 (in `unit`; NaN for categories; of bins that stand out of the noise), most_common
-        (text of the fullest bin).
+        samples, keep_share, estimated_samples, launches, sub_batches (as in `open_release`), mean,
+        robust_mean (median of the means of sub-batches, which a few hostile clients cannot move far), p50,
+        p50_low, p50_high, p95, p95_low, p95_high (percentiles with their 95 % intervals, of bins that stand
+        out of the noise; means and percentiles are in `unit`, NaN for categories), most_common (text of the
+        fullest bin).
 
     Raises:
         ReleaseFormatError, ConfigError: as `open_release`.
@@ -111,7 +120,9 @@ def tidy(histograms: Histograms) -> pd.DataFrame:
     rows, facts = histograms.rows, histograms.facts
     sets = [histograms.counter_sets[name] for name in rows["counter_set"].cat.categories]
     set_code = np.repeat(rows["counter_set"].cat.codes.to_numpy().astype(np.int64), BINS)
+    rows = rows.assign(**_account(histograms))
     long = rows.loc[rows.index.repeat(BINS)].reset_index(drop=True)
+    counters = _counter_columns(sets, set_code)
     columns: dict[str, Any] = {
         "task_id": _constant(facts["task_id"], len(long)),
         "task_name": _constant(facts["task_name"], len(long)),
@@ -119,11 +130,12 @@ def tidy(histograms: Histograms) -> pd.DataFrame:
         **{name: long[name] for name in ("batch", "batch_start", "batch_end", "class_id")},
         "label": _labels(long["class_id"], histograms.names),
         **{name: long[name] for name in ("gpu_model", "counter_set")},
-        **_counter_columns(sets, set_code),
+        **counters,
         **_edge_columns(sets, set_code),
         **_share_columns(histograms),
-        **{name: long[name] for name in ("reports", "real_reports", "samples")},
-        "launches": long["estimated_samples"] * (facts["sampling_interval"] or 1),
+        **{name: long[name] for name in _ACCOUNT},
+        "robust_mean": long["robust_mean"],
+        **({"robust_mean_2": long["robust_mean_2"]} if "counter_2" in counters else {}),
         "epsilon": long["epsilon"],
     }
     frame = pd.DataFrame(columns)
@@ -132,6 +144,18 @@ def tidy(histograms: Histograms) -> pd.DataFrame:
         frame = frame[~unused].reset_index(drop=True)
     frame.attrs = _attributes(histograms)
     return frame
+
+
+def _account(histograms: Histograms) -> dict[str, pd.Series[Any] | NDArray[np.int64]]:
+    """What stands behind the counts of each row, beside `reports`, `real_reports` and `samples`."""
+    rows = histograms.rows
+    estimated = rows["estimated_samples"]
+    return {
+        "keep_share": rows["samples"] / estimated.where(estimated != 0),
+        "estimated_samples": estimated,
+        "launches": estimated * (histograms.facts["sampling_interval"] or 1),
+        "sub_batches": histograms.added,
+    }
 
 
 def _attributes(histograms: Histograms) -> dict[Hashable, Any]:
@@ -220,47 +244,44 @@ def _share_columns(histograms: Histograms) -> dict[str, Any]:
 
 def summarise(histograms: Histograms) -> pd.DataFrame:
     """One row a (class, counter set, counter) of histograms with batches added up; see `class_table`."""
-    rows = histograms.rows
-    columns = ["class_id", "gpu_model", "counter_set", "reports", "real_reports", "samples"]
+    rows = histograms.rows.assign(**_account(histograms))
+    columns = ["class_id", "gpu_model", "counter_set", *_ACCOUNT]
     robust = rows[["robust_mean", "robust_mean_2"]].to_numpy()
     sigma = (histograms.facts["noise_sigma"] or 0.0) * np.sqrt(histograms.added)
     clear = above_noise(histograms.counts, sigma)
     texts = {name: one.labels() for name, one in histograms.counter_sets.items()}
     out: list[dict[str, object]] = []
     labels = _labels(rows["class_id"], histograms.names).to_list()
-    for values, label, counts, means in zip(
-        rows[columns].itertuples(index=False, name=None), labels, clear, robust, strict=True
-    ):
+    for place, values in enumerate(rows[columns].itertuples(index=False, name=None)):
         known = dict(zip(columns, values, strict=True))
         counter_set = histograms.counter_sets[known["counter_set"]]
-        fullest = texts[known["counter_set"]][int(counts.argmax())] if counts.any() else ""
+        counts, kept = histograms.counts[place], clear[place]
+        fullest = texts[known["counter_set"]][int(kept.argmax())] if kept.any() else ""
         for axis, counter in enumerate(counter_set.counters):
-            axes = () if counter.name == KIND_COUNTER else counter_set.axes[axis : axis + 1]
-            typical = _statistics(axes, marginal(counter_set, counts, axis))
-            typical["robust_mean"] = float(means[axis]) if axes else float("nan")
+            typical = dict.fromkeys(_STATISTICS, float("nan"))
+            if counter_set.axes and counter.name != KIND_COUNTER:
+                middle, high = (
+                    percentile_along(counter_set, counts, axis, share, float(sigma[place]))
+                    for share in (0.5, 0.95)
+                )
+                average = mean(counter_set.axes[axis], marginal(counter_set, kept, axis))
+                found = (average, float(robust[place, axis]), *middle, *high)
+                typical = dict(zip(_STATISTICS, found, strict=True))
             fields = {field: getattr(counter, field) for field in _COUNTER_FIELDS}
             fields["counter"] = fields.pop("name")
-            out.append({**known, "label": label, "most_common": fullest, **fields, **typical})
+            out.append({**known, "label": labels[place], "most_common": fullest, **fields, **typical})
     table = pd.DataFrame(out, columns=list(_TABLE_TYPES)).astype(_TABLE_TYPES)
     table.attrs = _attributes(histograms)
     return table
 
 
+_STATISTICS = ("mean", "robust_mean", *PERCENTILES)
 _TABLE_TYPES = {
     **dict.fromkeys(("class_id", "label", "gpu_model", "counter_set", "counter"), "str"),
     **dict.fromkeys(("unit", "source", "vendor"), "str"),
     **dict.fromkeys(("reports", "real_reports", "samples"), "int64"),
-    **dict.fromkeys(("mean", "robust_mean", "p50", "p95"), "float64"),
+    **dict.fromkeys(("keep_share", "estimated_samples", "launches"), "float64"),
+    "sub_batches": "int64",
+    **dict.fromkeys(_STATISTICS, "float64"),
     "most_common": "str",
 }
-
-
-def _statistics(axes: tuple[Axis, ...], counts: NDArray[np.int64]) -> dict[str, float]:
-    if not axes:
-        return dict.fromkeys(("mean", "p50", "p95"), float("nan"))
-    axis = axes[0]
-    return {
-        "mean": mean(axis, counts),
-        "p50": quantile(axis, counts, 0.5),
-        "p95": quantile(axis, counts, 0.95),
-    }

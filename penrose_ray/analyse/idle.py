@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.cells import set_with
+from penrose_ray.analyse.fleet import bins_of, noise_of, thinning
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import above_noise, mean
@@ -43,9 +43,9 @@ def busy_by_batch(frame: pd.DataFrame, *, gpus: int, sampling_interval: int) -> 
     rows = frame[frame["counter_set"] == name]
     out = []
     for start, part in rows.groupby("batch_start"):
-        counts = np.bincount(part["bin"], weights=part["count"], minlength=axis.bins).astype(np.int64)
-        noise = np.sqrt((part["noise_sigma"] ** 2).groupby(part["bin"]).sum().max())
-        clear = above_noise(counts, noise)
+        weights = thinning(part)
+        whole = part.assign(count=part["count"] * weights, noise_sigma=part["noise_sigma"] * weights)
+        clear = above_noise(bins_of(whole), noise_of(whole))
         busy_s = mean(axis, clear) * clear.sum() * sampling_interval / 1e9 if clear.any() else 0.0
         out.append({"time": start, "busy": min(1.0, busy_s / (gpus * _HOUR_S))})
     return pd.DataFrame(out, columns=list(_COLUMNS)).astype(_COLUMNS)

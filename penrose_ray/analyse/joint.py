@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.cells import at_or_above, nearest_edge
-from penrose_ray.analyse.fleet import noise_per_class, per_class
+from penrose_ray.analyse.fleet import noise_per_class, per_class, thinning_per_class, together
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.analyse.intervals import noisy_share
 from penrose_ray.errors import ConfigError
@@ -39,7 +39,7 @@ def quadrants(
     dram_active: float | None = None,
     tensor_active: float | None = None,
 ) -> pd.DataFrame:
-    """Share of samples in each quadrant, per class and for all of them (label `all`).
+    """Share of samples in each quadrant, per class and for all of them (label `all`; see `fleet.together`).
 
     Args:
         frame: from `open_release`; batches are added up.
@@ -70,6 +70,11 @@ def quadrants(
     active = [at_or_above(known, axis, edge) for axis, edge in enumerate(edges)]
     keys, counts = per_class(frame, name)
     sigma = noise_per_class(frame, name)
+    if len(keys):
+        everything = together(counts, sigma, thinning_per_class(frame, name))
+        counts, sigma = (np.concatenate(pair) for pair in zip(everything, (counts, sigma), strict=True))
+        named = pd.DataFrame({"class_id": [""], "label": ["all"], "gpu_model": [""]})
+        keys = pd.concat([named, keys], ignore_index=True)
     table = _counted(keys, counts, sigma, active[dram], active[tensor])
     table["dram_active"], table["tensor_active"] = edges[dram], edges[tensor]
     return table
@@ -82,13 +87,8 @@ def _counted(
     dram: NDArray[np.bool_],
     tensor: NDArray[np.bool_],
 ) -> pd.DataFrame:
-    """Counts and shares of the four quadrants, first of all classes, then of each."""
+    """Counts and shares of the four quadrants."""
     masks = np.stack([dram & tensor, ~dram & tensor, dram & ~tensor, ~dram & ~tensor])
-    if len(keys):
-        everything = pd.DataFrame({"class_id": [""], "label": ["all"], "gpu_model": [""]})
-        keys = pd.concat([everything, keys], ignore_index=True)
-        counts = np.concatenate([counts.sum(axis=0, keepdims=True), counts])
-        sigma = np.concatenate([[np.sqrt((sigma**2).sum())], sigma])
     table = keys.loc[keys.index.repeat(len(QUADRANTS))].reset_index(drop=True)
     kind = pd.CategoricalDtype(list(QUADRANTS), ordered=True)
     table["quadrant"] = pd.Series(list(QUADRANTS) * len(keys), dtype=kind)

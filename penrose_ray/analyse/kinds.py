@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.cells import axis_of, places, set_with, values
-from penrose_ray.analyse.fleet import noise_per_class, per_class
+from penrose_ray.analyse.fleet import noise_per_class, per_class, thinning_per_class, together
 from penrose_ray.analyse.frames import KIND_COUNTER, counter_set_of
 from penrose_ray.analyse.intervals import noisy_share, weighted_share
 from penrose_ray.analyse.kernel_names import KINDS
@@ -35,6 +35,8 @@ def kind_duration_set(source: str, vendor: str, *, low_ns: float = 1e3, high_ns:
 def by_kind(frame: pd.DataFrame, *, fleet: bool = False) -> pd.DataFrame:
     """Share of launches and of time of each kind of kernel, per class or, with `fleet`, of all together.
 
+    All together are weighted as `fleet.together` says; `launches` are sampled ones.
+
     Returns:
         class_id, label, gpu_model, kind, launches, launch_share, launch_share_low, launch_share_high,
         time_share, time_share_low, time_share_high (95 %; NaN where kinds carry no durations).
@@ -47,8 +49,7 @@ def by_kind(frame: pd.DataFrame, *, fleet: bool = False) -> pd.DataFrame:
     sigma = noise_per_class(frame, name)
     if fleet:
         keys = pd.DataFrame({"class_id": [""], "label": ["all"], "gpu_model": [""]})
-        counts = counts.sum(axis=0, keepdims=True)
-        sigma = np.sqrt((sigma**2).sum(keepdims=True))
+        counts, sigma = together(counts, sigma, thinning_per_class(frame, name))
     total = counts.sum(axis=1)
     tables = []
     for place, kind in enumerate(names):

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
+from penrose_ray.analyse.fleet import bins_of, noise_of
 from penrose_ray.analyse.frames import counter_set_of
-from penrose_ray.analyse.intervals import z_of
+from penrose_ray.analyse.percentiles import PERCENTILES, percentile_along
 from penrose_ray.errors import ConfigError
-from penrose_ray.histogram import BINS, above_noise, marginal, mean, quantile
+from penrose_ray.histogram import above_noise, marginal, mean
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from penrose_ray.histogram import Axis
+    from penrose_ray.histogram import CounterSet
 
 _TYPES = {
     "batch_start": "datetime64[s, UTC]",
     **dict.fromkeys(("class_id", "label", "gpu_model"), "str"),
     "samples": "int64",
-    **dict.fromkeys(("mean", "p50", "p50_low", "p50_high", "p95"), "float64"),
+    **dict.fromkeys(("mean", *PERCENTILES), "float64"),
 }
 _KEYS = ["batch_start", "class_id", "label", "gpu_model"]
 
@@ -29,8 +30,7 @@ _KEYS = ["batch_start", "class_id", "label", "gpu_model"]
 def trend(frame: pd.DataFrame, counter_set: str, axis: int = 0) -> pd.DataFrame:
     """Mean, median and 95th percentile of a counter per batch and class.
 
-    The interval of the median is that of order statistics: it needs no assumption about the distribution.
-    Noise moves the rank of the median, half the bins up and half down, and widens it.
+    Bins that noise alone explains are left out; `percentiles` says how.
 
     Args:
         frame: from `open_release(path, batches="each")`.
@@ -38,8 +38,8 @@ def trend(frame: pd.DataFrame, counter_set: str, axis: int = 0) -> pd.DataFrame:
         axis: which of a joint set's counters.
 
     Returns:
-        batch_start, class_id, label, gpu_model, samples, mean, p50, p50_low, p50_high (95 %), p95; batches
-        without samples are left out.
+        batch_start, class_id, label, gpu_model, samples, mean, p50, p50_low, p50_high (95 %), p95, p95_low,
+        p95_high, all in the counter's unit; batches without samples are left out.
 
     Raises:
         ConfigError: the frame has no such set, or it has categories.
@@ -53,25 +53,15 @@ def trend(frame: pd.DataFrame, counter_set: str, axis: int = 0) -> pd.DataFrame:
     rows = frame[(frame["counter_set"] == counter_set) & (frame["count"] != 0)]
     out = []
     for key, part in rows.groupby(_KEYS, observed=True, sort=True):
-        counts = np.bincount(part["bin"], weights=part["count"], minlength=BINS).astype(np.int64)
+        counts = bins_of(part)
         if counts.sum() <= 0:
             continue
-        noise = float(np.sqrt((part["noise_sigma"] ** 2).groupby(part["bin"]).sum().max()))
-        clear = marginal(known, above_noise(counts, noise), axis)
-        values = _typical(known.axes[axis], marginal(known, counts, axis), noise) | {
-            "mean": mean(known.axes[axis], clear)
-        }
-        out.append(dict(zip(_KEYS, key, strict=True)) | values)
+        out.append(dict(zip(_KEYS, key, strict=True)) | _typical(known, counts, axis, noise_of(part)))
     return pd.DataFrame(out, columns=list(_TYPES)).astype(_TYPES)
 
 
-def _typical(axis: Axis, counts: NDArray[np.int64], noise: float) -> dict[str, float]:
-    samples = int(counts.sum())
-    off = z_of(0.95) * np.sqrt(samples + BINS * noise**2) / (2.0 * samples)
-    return {
-        "samples": samples,
-        "p50": quantile(axis, counts, 0.5),
-        "p50_low": quantile(axis, counts, max(0.0, 0.5 - off)),
-        "p50_high": quantile(axis, counts, min(1.0, 0.5 + off)),
-        "p95": quantile(axis, counts, 0.95),
-    }
+def _typical(known: CounterSet, counts: NDArray[np.int64], axis: int, noise: float) -> dict[str, float]:
+    clear = marginal(known, above_noise(counts, noise), axis)
+    middle, high = (percentile_along(known, counts, axis, share, noise) for share in (0.5, 0.95))
+    values = (mean(known.axes[axis], clear), *middle, *high)
+    return {"samples": int(counts.sum()), **dict(zip(("mean", *PERCENTILES), values, strict=True))}

@@ -15,7 +15,7 @@ from penrose_ray.analyse.joint import QUADRANTS, joint_sets, quadrants
 from penrose_ray.analyse.kinds import by_kind
 from penrose_ray.analyse.svg import inline
 from penrose_ray.analyse.theme import CLASSES
-from penrose_ray.analyse.wording import interval, percent, plain_name, quantity, unit_apart, whole
+from penrose_ray.analyse.wording import NOTHING, interval, percent, plain_name, quantity, unit_apart, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MOST_TABLE_CLASSES = 100
 """Classes in the table, the largest first; the release holds all."""
-_HEAD = ("Counter", "Source", "Reports", "Real", "Samples", "Mean", "Median", "p95")
-_NUMBERS = range(2, 8)
+_HEAD = ("Counter", "Source", "Reports", "Real", "Samples")
+_VALUES = {"mean": "Mean", "robust_mean": "Robust mean", "p50": "Median", "p95": "p95"}
 
 
 def findings(table: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
@@ -76,45 +76,51 @@ def share_panel(frame: pd.DataFrame) -> str:
     return page.figure(inline(figure, name="share", alt=f"Bars. {spoken or 'No sample'}."), caption)
 
 
-def class_panel(table: pd.DataFrame, order: Sequence[str]) -> str:
-    """The table of classes, the largest first."""
+def class_panel(table: pd.DataFrame, order: Sequence[str], *, sub_batches: bool = False) -> str:
+    """The table of classes, the largest first; with `sub_batches` it has the robust means, too."""
     if table.empty:
         return "<p>No class.</p>"
+    values = [name for name in _VALUES if sub_batches or name != "robust_mean"]
+    kept = ["keep_share"] if (table["keep_share"] < 1).any() else []
+    head = (*_HEAD, *("Kept under load" for _ in kept), *(_VALUES[name] for name in values))
     shown = list(order[:MOST_TABLE_CLASSES])
     place = {label: index for index, label in enumerate(shown)}
-    kept = table[table["label"].isin(shown)]
-    kept = kept.assign(place=kept["label"].map(place)).sort_values("place", kind="stable")
+    listed = table[table["label"].isin(shown)]
+    listed = listed.assign(place=listed["label"].map(place)).sort_values("place", kind="stable")
     rows = [
         row
-        for _, group in groupby(records(kept), key=lambda record: (record["place"], record["gpu_model"]))
-        for row in _class_rows(table, list(group))
+        for _, group in groupby(records(listed), key=lambda record: (record["place"], record["gpu_model"]))
+        for row in _class_rows(table, list(group), [*kept, *values], len(head))
     ]
     left_out = f" The {len(shown)} largest of {len(order):,} are shown." if len(order) > len(shown) else ""
-    caption = f"One row a class and counter, batches added up.{left_out}"
-    return page.table(_HEAD, rows, caption=caption, numbers=_NUMBERS)
+    caption = f"One row a class and counter, batches added up.{left_out} Percentiles have 95 % intervals."
+    return page.table(head, rows, caption=caption, numbers=range(2, len(head)))
 
 
-def _class_rows(table: pd.DataFrame, group: list[dict[str, Any]]) -> Iterator[str]:
+def _class_rows(
+    table: pd.DataFrame, group: list[dict[str, Any]], columns: Sequence[str], width: int
+) -> Iterator[str]:
     """A heading row with class and GPU model, then a row a counter."""
     place = group[0]["place"] % len(CLASSES) + 1
     yield (
-        f'<tr class="group"><th colspan="{len(_HEAD)}" scope="rowgroup">'
+        f'<tr class="group"><th colspan="{width}" scope="rowgroup">'
         f'<span class="dot" style="background:var(--class-{place})"></span>{_code(group[0]["label"])} '
         f"<span>{escape(group[0]['gpu_model'])}</span></th></tr>"
     )
     for record in group:
-        yield _row(record, counter_set_of(table, record["counter_set"]))
+        yield _row(record, counter_set_of(table, record["counter_set"]), columns)
 
 
-def _row(record: dict[str, Any], counter_set: CounterSet) -> str:
+def _row(record: dict[str, Any], counter_set: CounterSet, columns: Sequence[str]) -> str:
     number = '<td class="number">'
+    values = [name for name in columns if name in _VALUES]
     if counter_set.categories:
-        typical = f'<td colspan="3" class="number">mostly {escape(record["most_common"])}</td>'
+        typical = f'<td colspan="{len(values)}" class="number">mostly {escape(record["most_common"])}</td>'
     else:
-        typical = "".join(
-            f"{number}{_bounded(record, name, counter_set)}</td>" for name in ("mean", "p50", "p95")
-        )
+        typical = "".join(f"{number}{_value(record, name, counter_set)}</td>" for name in values)
     counts = "".join(f"{number}{whole(record[name])}</td>" for name in ("reports", "real_reports", "samples"))
+    if "keep_share" in columns:
+        counts += f"{number}{percent(record['keep_share'])}</td>"
     unit = f"<small>{escape(unit_apart(record['unit'])[0])}</small>"
     return (
         f"<tr><td>{escape(plain_name(record['counter']))}{unit}</td><td>{escape(record['source'])}</td>"
@@ -122,12 +128,23 @@ def _row(record: dict[str, Any], counter_set: CounterSet) -> str:
     )
 
 
+def _value(record: dict[str, Any], name: str, counter_set: CounterSet) -> str:
+    """A value, with its interval below it where it has one."""
+    shown = _bounded(record, name, counter_set)
+    if f"{name}_low" not in record:
+        return shown
+    ends = [_bounded(record, f"{name}{end}", counter_set) for end in ("_low", "_high")]
+    return shown if shown == NOTHING else f"{shown}<br><small>{' to '.join(ends)}</small>"
+
+
 def _bounded(record: dict[str, Any], name: str, counter_set: CounterSet) -> str:
     """A value; marked when it lies in an open-ended bin, of which only the edge is known."""
     value = float(record[name])
     counter = [each.name for each in counter_set.counters].index(record["counter"])
     axis = counter_set.axes[counter]
-    sign = "" if name == "mean" else "&ge; " if value >= axis.high else "&le; " if value <= axis.low else ""
+    sign = ""
+    if not name.endswith("mean"):
+        sign = "&ge; " if value >= axis.high else "&le; " if value <= axis.low else ""
     return sign + escape(quantity(value, unit_apart(record["unit"])[1]))
 
 

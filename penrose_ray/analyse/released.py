@@ -85,6 +85,11 @@ class Histograms:
     discarded: int = 0
     """Sums that were handed over and not kept when they were opened."""
 
+    @property
+    def sub_batches(self) -> bool:
+        """Whether some (batch, class, counter set) came as several sums."""
+        return bool(self.stored.duplicated(["batch", *_TEXT]).any())
+
 
 def read_histograms(
     path: Paths, *, batches: Literal["each", "sum"] = "each", labels: str | os.PathLike[str] | None = None

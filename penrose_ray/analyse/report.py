@@ -77,7 +77,9 @@ def render(histograms: Histograms, run: Mapping[str, Any]) -> str:
     parts = [
         page.section("What stands out", page.items(findings(table, frame), lead=True)),
         page.section("Share of the fleet", share_panel(frame)),
-        page.section("Classes", class_panel(table, classes_by_size(frame))),
+        page.section(
+            "Classes", class_panel(table, classes_by_size(frame), sub_batches=histograms.sub_batches)
+        ),
         page.section("Distributions", "".join(distribution_panels(frame))),
         *([page.section("Memory and tensor cores", joint_panel(frame))] if joint_sets(frame) else []),
         *([page.section("Kinds of kernels", kind_panel(frame))] if has_kinds(frame) else []),

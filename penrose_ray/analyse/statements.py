@@ -88,6 +88,29 @@ def _discarded(histograms: Histograms) -> list[str]:
     return [f"Discarded on opening: {count} sums that broke the sum rule or held too few real reports."]
 
 
+def _thinned(histograms: Histograms) -> list[str]:
+    least = float((histograms.rows["samples"] / histograms.rows["estimated_samples"]).min())
+    if not least < 1:
+        return []
+    return [
+        (
+            "Under load the service dropped reports of frequent classes at random. Of a class it kept "
+            f"{percent(least)} at least; launches and shares of the fleet stand for all reports."
+        )
+    ]
+
+
+def _sub_batches(histograms: Histograms) -> list[str]:
+    if not histograms.sub_batches:
+        return []
+    return [
+        (
+            "Reports of a class came in several sums. The robust mean is the median of their means, which a "
+            "few clients with false reports cannot move far; where it is far from the mean, look for them."
+        )
+    ]
+
+
 def method(histograms: Histograms) -> list[str]:
     """HTML sentences: how the numbers came about and how far they reach."""
     samples, interval = histograms.facts["samples_per_histogram"], histograms.facts["sampling_interval"]
@@ -110,10 +133,12 @@ def method(histograms: Histograms) -> list[str]:
             "Means take bin centres; percentiles are interpolated in a bin. Beyond the outermost edges "
             "only the edge is known, which is marked with &ge; or &le;."
         ),
+        *_thinned(histograms),
+        *_sub_batches(histograms),
         (
-            f"Shares carry a {CONFIDENCE:.0%} interval of sampling (Wilson), widened by noise where there is "
-            "some. How the GPUs that took part "
-            "differ from those that did not is not in it."
+            f"Shares carry a {CONFIDENCE:.0%} interval of sampling (Wilson), percentiles one of order "
+            "statistics, widened by noise where there is some. How the GPUs that took part differ from those "
+            "that did not is not in it."
         ),
         "A counter keeps its source: values of different sources are never added.",
     ]

@@ -10,7 +10,8 @@ import pandas as pd
 
 from penrose_ray.analyse.fleet import noise_per_class, per_class
 from penrose_ray.analyse.frames import counter_set_of
-from penrose_ray.histogram import BINS, marginal, quantile
+from penrose_ray.analyse.percentiles import percentile_along
+from penrose_ray.histogram import BINS, marginal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,9 +93,10 @@ def _disagreeing(frame: pd.DataFrame, ratio: float) -> list[dict[str, object]]:
     for name in frame.attrs.get("counter_sets", {}):
         known = counter_set_of(frame, name)
         keys, counts = per_class(frame, name)
+        noise = noise_per_class(frame, name)
         for axis, counter in enumerate(known.counters if known.axes else ()):
             for place, key in enumerate(keys.itertuples(index=False)):
-                median = quantile(known.axes[axis], marginal(known, counts[place], axis), 0.5)
+                median = percentile_along(known, counts[place], axis, 0.5, float(noise[place])).value
                 group = (str(key.label), str(key.gpu_model), counter.name, counter.unit)
                 medians.setdefault(group, []).append((name, counter.source, median))
     found: list[dict[str, object]] = []

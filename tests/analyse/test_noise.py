@@ -13,6 +13,7 @@ from penrose_ray.analyse.fleet import fleet_shares
 from penrose_ray.analyse.frames import class_table, open_release
 from penrose_ray.analyse.joint import quadrants
 from penrose_ray.analyse.over_time import trend
+from penrose_ray.analyse.pooling import pool
 from penrose_ray.histogram import Axis, Counter, CounterSet, mean
 from penrose_ray.opening import Opening
 
@@ -152,6 +153,10 @@ def test_sub_batches_add_up_and_their_median_of_means_is_kept(
     row = class_table(path).iloc[0]
     assert row["robust_mean"] == pytest.approx(duration.axes[0].centres()[40])
     assert row["mean"] > 100 * row["robust_mean"]
+    for each in (frame, class_table(path), pool(frame, ["batches"])):
+        seen = each[["sub_batches", "keep_share", "estimated_samples", "launches", "robust_mean"]]
+        assert set(seen.itertuples(index=False, name=None)) == {(3, 0.5, 6_000, 600_000, row["robust_mean"])}
+    assert "robust_mean_2" not in frame
 
 
 def test_epsilon_spent_and_the_sampling_interval_are_in_the_frame(

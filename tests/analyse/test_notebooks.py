@@ -31,6 +31,7 @@ EXPECTED = {
     "03_fleet_insight": [
         "planted 38%, inside: True",
         "planted 29%, inside: True",
+        r"training: 20% of the samples, (49|50)\.\d% of the launches, planted 50%",
         "0 suspects",
         "classes: .*inference, training",
     ],
@@ -42,6 +43,8 @@ EXPECTED = {
         r"1(8[1-9]|9\d) of 200 intervals hold the truth",
         "noise 0: .*inside: True",
         "noise 200: .*inside: True",
+        "p95 with noise 0: .*inside: True",
+        "p95 with noise 200: 2[01].*inside: True",
     ],
     "05_bring_your_own_traces": ["launches of"],
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +51,30 @@ def test_insights_take_a_pooled_frame(release: Path) -> None:
     pooled = pool(open_release(release), ["batches", "classes", "models"])
     assert len(pooled) == 128
     assert quadrants(pooled)["count"].max() == 120 * 8 * 4  # 8 of 16 bins by 4 of 8
+
+
+def test_what_was_kept_and_robust_means_are_pooled_by_weight(
+    make_task: Callable[..., Any],
+    opened: Callable[..., Any],
+    write_release: Callable[..., Path],
+    joint: CounterSet,
+) -> None:
+    """100 samples of which all were kept and 300 that are one in four: 400 stand for 1,300."""
+    low, high = np.zeros(128, np.int64), np.zeros(128, np.int64)
+    low[1 * 8 + 2], high[9 * 8 + 4] = 100, 300
+    sums = [
+        opened(joint, low, batch=20_000),
+        dataclasses.replace(opened(joint, high, batch=20_001), keep_share=0.25),
+    ]
+    frame = open_release(write_release(make_task(joint, sampling_interval=7), sums))
+    centres = [axis.centres() for axis in joint.axes]
+    first = frame.groupby("batch")[["robust_mean", "robust_mean_2"]].first()
+    assert first.to_numpy().tolist() == [[centres[0][1], centres[1][2]], [centres[0][9], centres[1][4]]]
+    row = pool(frame, ["batches"]).iloc[0]
+    assert (row["estimated_samples"], row["launches"], row["sub_batches"]) == (1_300, 9_100, 2)
+    assert row["keep_share"] == pytest.approx(400 / 1_300)
+    assert row["robust_mean"] == pytest.approx((100 * centres[0][1] + 300 * centres[0][9]) / 400)
+    assert row["robust_mean_2"] == pytest.approx((100 * centres[1][2] + 300 * centres[1][4]) / 400)
 
 
 def test_noise_widens_intervals_to_cover_the_truth(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from penrose_ray.analyse.report import write_report
+from penrose_ray.analyse.wording import quantity
 from penrose_ray.errors import ReleaseFormatError, SumRuleError
 from penrose_ray.opening import Discarded, Opening
 from penrose_ray.types import ClassId
@@ -101,6 +103,33 @@ def test_ids_are_unique_and_every_reference_resolves(
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', text)) <= set(ids)
+
+
+def test_what_was_kept_and_robust_means_are_shown_where_they_say_something(
+    make_task: Callable[..., Any],
+    opened: Callable[..., Any],
+    write_release: Callable[..., Path],
+    make_release: Callable[..., Path],
+    duration: CounterSet,
+    kinds: CounterSet,
+    tmp_path: Path,
+) -> None:
+    usual, odd = np.zeros(128, np.int64), np.zeros(128, np.int64)
+    usual[40], odd[127] = 1_000, 1_000
+    sums = [
+        dataclasses.replace(opened(one, counts), sub_batch=place, keep_share=0.25)
+        for one in (duration, kinds)
+        for place, counts in enumerate((usual, usual, odd))
+    ]
+    thinned = written(write_release(make_task(duration, kinds), sums), tmp_path)
+    assert Page(thinned).open == []
+    centre = quantity(duration.axes[0].centres()[40], "ns")
+    for text in ("Kept under load", "25.0 %", "Robust mean", f">{centre}</td>", ">333 ms</td>"):
+        assert text in thinned
+    plain = written(make_release(), tmp_path)
+    assert "Kept under load" not in plain
+    assert "obust mean" not in plain
+    assert re.search(r"<br><small>[\d.]+ \S+ to [\d.]+ \S+</small>", plain), "intervals of percentiles"
 
 
 def test_demo_stands_in_the_title(make_release: Callable[..., Path], tmp_path: Path) -> None:
