@@ -153,6 +153,10 @@ class Client:
         self._waiting.put(sampled)
         for snippet in self._cutter.push(launches, self._source.names):
             self._end_snippet(snippet)
+        for process in self._source.ended():
+            for snippet in self._cutter.end_process(process):
+                self._end_snippet(snippet)
+            self._waiting.end_process(process)
         self._seal(self._histograms.roll(self._clock.now_s()))
         if len(batch):
             self._plan.arm(int(batch.seq[-1]) + 1)

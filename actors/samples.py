@@ -47,3 +47,9 @@ class WaitingSamples:
             self._seq[place] = [seq[end:]]
             self._values[place] = [values[end:]]
         return values[start:end]
+
+    def end_process(self, process: int) -> None:
+        """Drop and count what still waits of a process all of whose snippets are finished."""
+        for place in [place for place in self._seq if place[0] == process]:
+            self.without_snippet += sum(map(len, self._seq.pop(place)))
+            del self._values[place]

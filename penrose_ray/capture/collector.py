@@ -46,12 +46,16 @@ class Hello(msgspec.Struct, tag=True, forbid_unknown_fields=True):
 
 
 class Launches(msgspec.Struct, tag=True, forbid_unknown_fields=True):
-    """Names and devices that are new, then launches: raw bytes of each column, in the order of EventBatch."""
+    """Names and devices that are new, then launches: raw bytes of each column, in the order of EventBatch.
+
+    `ended` are processes of which these were the last launches.
+    """
 
     names: tuple[str, ...]
     devices: tuple[str, ...]
     rows: int
     columns: tuple[bytes, ...]
+    ended: tuple[int, ...] = ()
 
 
 class Arm(msgspec.Struct, tag=True, forbid_unknown_fields=True):
@@ -240,6 +244,8 @@ class Collector(QueuedSource):
         self._selector.unregister(rank.connection)
         rank.connection.close()
         del self._ranks[rank.connection]
+        for number in rank.processes.values():
+            self.end_process(number)
 
     def _handle(self, rank: _Rank, message: Hello | Launches) -> None:
         if isinstance(message, Hello):
@@ -254,7 +260,11 @@ class Collector(QueuedSource):
             raise ValueError("launches before the greeting")
         rank.names += [self.name_id(name) for name in message.names]
         rank.devices += [self.device_id(model, f"{rank.number} {model}") for model in message.devices]
-        self.queue.push(self._batch(rank, message))
+        if message.rows or not message.ended:
+            self.queue.push(self._batch(rank, message))
+        for number in message.ended:
+            if number in rank.processes:
+                self.end_process(rank.processes.pop(number))
 
     def _batch(self, rank: _Rank, message: Launches) -> EventBatch:
         template = EventBatch.empty(len(self.counters))
@@ -317,8 +327,9 @@ class Forwarder:
         try:
             self._take_plans()
             batch = self._source.poll(min(most, _SEND_ROWS))
-            if len(batch):
-                self._connection.sendall(_framed(self._launches(batch)))
+            ended = tuple(self._source.ended())
+            if len(batch) or ended:
+                self._connection.sendall(_framed(self._launches(batch, ended)))
         except OSError as error:
             raise SourceError(
                 f"The collector has closed the connection: {error}.",
@@ -340,7 +351,7 @@ class Forwarder:
         finally:
             self._connection.settimeout(_PATIENCE_S)
 
-    def _launches(self, batch: EventBatch) -> Launches:
+    def _launches(self, batch: EventBatch, ended: tuple[int, ...]) -> Launches:
         names, devices = list(self._source.names), list(self._source.devices)
         fresh = names[self._sent_names :]
         if self._salt is not None:
@@ -350,6 +361,7 @@ class Forwarder:
             tuple(devices[self._sent_devices :]),
             len(batch),
             tuple(np.ascontiguousarray(getattr(batch, name)).tobytes() for name in _COLUMNS),
+            ended,
         )
         self._sent_names, self._sent_devices = len(names), len(devices)
         return message

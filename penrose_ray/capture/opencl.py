@@ -325,6 +325,10 @@ class OpenCLSource:
             self._rows.clear()
             self._stale = (0, 0)
 
+    def ended(self) -> Sequence[int]:
+        """None: the one process that is watched is this one."""
+        return []
+
     def health(self) -> SourceHealth:
         """The account so far."""
         with self._lock:

@@ -33,9 +33,9 @@ def opencl_environment(directory: Path, base: Mapping[str, str] | None = None) -
     return environment
 
 
-def opencl_ring_source(directory: Path, *, vendor: str | None = None) -> RingSource:
+def opencl_ring_source(directory: Path, *, vendor: str | None = None, keep_marks: bool = False) -> RingSource:
     """The reader of those rings; the counters' vendor is that of the first device here unless given."""
-    return RingSource(directory, vendor=vendor or _vendor())
+    return RingSource(directory, vendor=vendor or _vendor(), keep_marks=keep_marks)
 
 
 def _vendor() -> str:

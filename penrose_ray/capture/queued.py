@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from penrose_ray.capture.armed import ArmedLaunches
+from penrose_ray.capture.ends import ProcessEnds
 from penrose_ray.capture.events import Capabilities, EventBatch, SourceHealth
 from penrose_ray.capture.tally import Tally
 from penrose_ray.errors import SourceError
@@ -48,6 +49,12 @@ class LaunchQueue:
 
     def __len__(self) -> int:
         return self._rows
+
+    @property
+    def next_seq(self) -> int:
+        """Number of the first launch that waits, else of the next one to come."""
+        with self._lock:
+            return int(self._parts[0].seq[0]) if self._parts else self._tally.seen
 
     def push(self, batch: EventBatch) -> None:
         """Append launches in their order; those that do not fit are dropped."""
@@ -130,6 +137,7 @@ class QueuedSource(ABC):
         self.queue = LaunchQueue(len(counters), capacity, self.tally)
         self._armed = ArmedLaunches(counters)
         self._position = 0
+        self._ends = ProcessEnds()
         self._gauges = gauges
         self._active = False
         self._stopped = False
@@ -196,6 +204,14 @@ class QueuedSource(ABC):
     def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:
         """Show the counters of these launches."""
         self.tally.late_arms += self._armed.add(launches, counters, first=self._position)
+
+    def end_process(self, process: int) -> None:
+        """Note that all launches of a process are on `queue` or lost."""
+        self._ends.note(process, self.tally.seen)
+
+    def ended(self) -> Sequence[int]:
+        """Processes that have ended and of which no launch will come any more; each is told once."""
+        return self._ends.passed(self.queue.next_seq)
 
     def health(self) -> SourceHealth:
         """The account so far."""

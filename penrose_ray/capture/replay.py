@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.capture.armed import ArmedLaunches
+from penrose_ray.capture.ends import ProcessEnds
 from penrose_ray.capture.events import Capabilities, EventBatch, SourceHealth
 from penrose_ray.capture.formats import read_recording
 from penrose_ray.capture.queued import only_armed
@@ -44,6 +45,7 @@ class ReplaySource:
         """Next launch of all runs together."""
         self._end = 0
         self._armed = ArmedLaunches(())
+        self._ends = ProcessEnds()
         self._closed = False
         self._gap = False
 
@@ -74,7 +76,14 @@ class ReplaySource:
             self._tally = self._recording.tally
             self._tally.seen = self._end = len(self._recording.batch) * self._repeat
             self._tally.gaps *= self._repeat
+            self._note_ends(self._recording)
         return self._recording
+
+    def _note_ends(self, recording: Recording) -> None:
+        """Each process ends with its last launch in the last run."""
+        processes, from_end = np.unique(recording.batch.process[::-1], return_index=True)
+        for place in np.argsort(-from_end):
+            self._ends.note(int(processes[place]), self._end - int(from_end[place]))
 
     def probe(self) -> Capabilities:
         """Whether the file can be read."""
@@ -91,6 +100,7 @@ class ReplaySource:
             more = len(recording.batch) * self._repeat
             self._end += more
             self._tally.seen += more
+            self._note_ends(recording)
         self._closed = False
 
     def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:
@@ -124,6 +134,10 @@ class ReplaySource:
             start_ns=np.where(part.end_ns == 0, 0, part.start_ns + shift),
             end_ns=np.where(part.end_ns == 0, 0, part.end_ns + shift),
         )
+
+    def ended(self) -> Sequence[int]:
+        """Processes whose last launch was polled, or dropped at the end; each is told once."""
+        return self._ends.passed(self._position)
 
     def health(self) -> SourceHealth:
         """The account so far."""

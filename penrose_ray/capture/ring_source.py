@@ -61,6 +61,7 @@ class RingSource(QueuedSource):
         hold: records are written as kernels complete: so many of each process wait for those of earlier
             launches, and the n-th to complete is measured when n was armed. None where they are written in
             launch order.
+        keep_marks: keep the regions of processes that have ended.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class RingSource(QueuedSource):
         source: str = "opencl",
         capacity: int = DEFAULT_CAPACITY,
         hold: int | None = None,
+        keep_marks: bool = False,
     ) -> None:
         duration, delay, rate = opencl_counters(vendor)
         counters = tuple(type(each)(each.name, each.unit, source, vendor) for each in (duration, delay, rate))
@@ -78,6 +80,7 @@ class RingSource(QueuedSource):
         self._directory = directory
         self._capacity = capacity
         self._hold = hold
+        self._keep_marks = keep_marks
         self._processes: dict[Path, _Process] = {}
         self._seen = 0
         self._planned: list[int] = []
@@ -85,7 +88,7 @@ class RingSource(QueuedSource):
         """Columns that are asked for, by armed number."""
         self._refused: set[Path] = set()
         self.marks: dict[int, tuple[Mark, ...]] = {}
-        """Regions of processes that have ended, by process."""
+        """Regions of processes that have ended, by process, where they are kept."""
         self._lock_file: int | None = None
 
     def probe(self) -> Capabilities:
@@ -113,6 +116,7 @@ class RingSource(QueuedSource):
     def _stop(self) -> None:
         for process in self._processes.values():
             self._release(process, everything=True)
+            self.end_process(process.number)  # opened again, it has another number
             process.file.close()
         self._processes.clear()
         if self._lock_file is not None:
@@ -162,8 +166,9 @@ class RingSource(QueuedSource):
             if self._caught_up(process, wanted) and process.file.finished and not self._read(process, wanted):
                 self._release(process, everything=True)
                 self._account_losses(process, process.file.dropped - process.dropped)
+                self.end_process(process.number)
                 process.file.close()
-                if marks := read_marks(path):
+                if self._keep_marks and (marks := read_marks(path)):
                     self.marks[process.number] = marks
                 path.unlink(missing_ok=True)
                 path.with_suffix(SUFFIX).unlink(missing_ok=True)

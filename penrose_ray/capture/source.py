@@ -55,6 +55,10 @@ class EventSource(Protocol):
         """Read `counters` of coming launches, given by their `seq`; may be called far ahead."""
         ...
 
+    def ended(self) -> Sequence[int]:
+        """Processes that have ended and of which no launch will come any more; each is told once."""
+        ...
+
     def health(self) -> SourceHealth:
         """The account of all launches so far."""
         ...

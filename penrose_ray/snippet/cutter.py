@@ -105,7 +105,14 @@ class SnippetCutter:
 
     def finish(self) -> list[Snippet]:
         """End all open snippets: the applications have ended."""
-        ended = [self._end(place) for place in list(self._open)]
+        return self._end_all(list(self._open))
+
+    def end_process(self, process: int) -> list[Snippet]:
+        """End the open snippets of a process that has ended, on whatever devices."""
+        return self._end_all([place for place in self._open if place[0] == process])
+
+    def _end_all(self, places: list[tuple[int, int]]) -> list[Snippet]:
+        ended = [self._end(place) for place in places]
         return [snippet for snippet in ended if snippet is not None]
 
     def _push_one(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from e2e import fleet
 
+from penrose_ray.actors.client import Client
 from penrose_ray.actors.daemon import HostClient, StateDirectory
+from penrose_ray.capture.preload import opencl_environment, opencl_ring_source
 from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, RECORD, RingWriter
 from penrose_ray.capture.ring_source import RingSource
 from penrose_ray.clock import SystemClock
 from penrose_ray.policy import OwnerPolicy
 from penrose_ray.settings import EnrolmentSettings
 from penrose_ray.task import verify
+from penrose_ray.telemetry import CLIENT_SNIPPETS
 from penrose_ray.transport.direct import DirectUploader
 from penrose_ray.transport.outbox import Outbox
 from penrose_ray.wire import decode
@@ -28,6 +34,18 @@ if TYPE_CHECKING:
 
 WHOLE = "NVIDIA H100\x1fGPU-5a000000-0000-0000-0000-000000000000"
 INSTANCE = "NVIDIA A100 MIG 1g.10gb\x1fMIG-00000000-0000-0000-0000-000000000077"
+OPENCL_PROGRAM = """
+import sys
+import pyopencl as cl
+context = cl.Context([device for platform in cl.get_platforms() for device in platform.get_devices()][:1])
+queue = cl.CommandQueue(context)
+program = cl.Program(context, "kernel void one() {} kernel void two() {}").build()
+one, two = program.one, program.two
+for step in range(int(sys.argv[1])):
+    one(queue, (64,), (16,))
+    two(queue, (8, 4), None)
+queue.finish()
+"""
 POLICY = OwnerPolicy(
     allow_demo=True, least_sampling_interval=1, least_contributors=1, max_overhead_percent=100
 )
@@ -45,9 +63,9 @@ class Program:
         self._kernels = kernels
         self._launched = 0
 
-    def run(self, snippets: int) -> None:
+    def run(self, snippets: float) -> None:
         """Launch so many snippets on each device."""
-        count = 2 * snippets * fleet.SNIPPET
+        count = 2 * int(snippets * fleet.SNIPPET)
         records = np.zeros(count, dtype=RECORD)
         records["correlation"] = self._launched + np.arange(1, count + 1)
         records["device"] = np.arange(count) % 2
@@ -101,6 +119,85 @@ def test_programs_and_devices_each_have_snippets_of_their_own(
     assert len(places) == 4
     assert {model for model, _ in places} == {"NVIDIA H100", "NVIDIA A100 MIG 1g.10gb"}
     assert b"MIG-0000" not in b"".join(records)
+
+
+def test_programs_that_end_report_while_the_daemon_goes_on(
+    state: StateDirectory, design_keys: DesignKeys
+) -> None:
+    """Ten ended programs on two devices each, none of which fills a snippet, beside one that goes on."""
+    source = RingSource(state.rings, vendor="nvidia", source="cupti", hold=64)
+    signed = fleet.signed_task(
+        design_keys, source.counters[:1], cover_rate=0.0, sampling_interval=1, samples_per_histogram=200
+    )
+    records: list[bytes] = []
+    outbox = Outbox(DirectUploader(records.append), SystemClock())
+    task = verify(signed.encode())
+    going_on = Program(state.rings, "stencil", 15)
+    programs = [Program(state.rings, f"gemm_{number}", 12) for number in range(10)]
+    host = HostClient(source, task, POLICY, outbox, clock=SystemClock(), enrolment=EnrolmentSettings())
+    going_on.run(snippets=0.5)
+    for program in programs:
+        program.run(snippets=0.75)
+        program.writer.close()
+    before = CLIENT_SNIPPETS.value()
+    looks: list[tuple[int, int]] = []
+
+    def should_stop() -> bool:
+        looks.append((int(CLIENT_SNIPPETS.value() - before), len(records)))
+        return looks[-1] == (20, 20) or len(looks) > 100
+
+    counts = host.run(should_stop, wait=lambda _: None, on_duty=lambda _: None)
+    assert looks[-1] == (20, 20)
+    assert len({decode(record).signature for record in records[:20]}) == 10
+    assert counts.snippets == 22  # the daemon's end has ended the one that went on
+    assert counts.launches == 2 * 10 * 300 + 2 * 200 - 64  # those that are held back for their order
+    assert counts.dropped_samples == 0
+    going_on.writer.close()
+
+
+def test_what_waited_for_an_ended_program_is_freed(state: StateDirectory, design_keys: DesignKeys) -> None:
+    source = RingSource(state.rings, vendor="nvidia", source="cupti", hold=64)
+    task = verify(fleet.signed_task(design_keys, source.counters[:1], sampling_interval=1).encode())
+    source.open()
+    outbox = Outbox(DirectUploader(lambda _: None), SystemClock())
+    client = Client(source, task, POLICY, outbox, clock=SystemClock(), rng=np.random.default_rng(1))
+    for number in range(20):
+        program = Program(state.rings, f"gemm_{number}", 12)
+        program.run(snippets=0.75)
+        client.step()
+        assert client._cutter._open
+        program.writer.close()
+        while source._processes:
+            client.step()
+        assert client._cutter._open == {}
+        assert client._waiting._seq == client._waiting._values == {}
+    assert client.counts.snippets == 40
+    source.close()
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")
+def test_unmodified_programs_that_end_leave_their_snippets_to_the_daemon(
+    state: StateDirectory, design_keys: DesignKeys
+) -> None:
+    pytest.importorskip("pyopencl")
+    source = opencl_ring_source(state.rings)
+    task = verify(fleet.signed_task(design_keys, source.counters[:1], sampling_interval=2).encode())
+    outbox = Outbox(DirectUploader(lambda _: None), SystemClock())
+    host = HostClient(source, task, POLICY, outbox, clock=SystemClock(), enrolment=EnrolmentSettings())
+    environment = opencl_environment(state.rings)
+    left = [30, 40, 50]
+    before = CLIENT_SNIPPETS.value()
+    seen: list[int] = []
+
+    def run_the_next(_: float) -> None:
+        seen.append(int(CLIENT_SNIPPETS.value() - before))
+        if left:
+            command = [sys.executable, "-c", OPENCL_PROGRAM, str(left.pop(0))]
+            subprocess.run(command, env=environment, check=True)
+
+    counts = host.run(lambda: len(seen) > 3, wait=run_the_next, on_duty=lambda _: None)
+    assert seen == [0, 1, 2, 3]
+    assert (counts.snippets, counts.launches) == (3, 2 * (30 + 40 + 50))
 
 
 def test_daemon_that_is_restarted_goes_on_with_programs_that_run(

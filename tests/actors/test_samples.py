@@ -31,3 +31,16 @@ def test_later_samples_keep_waiting_and_orphans_are_counted() -> None:
     assert waiting.take(1, 0, 10, 25)[:, 0].tolist() == [100.0, 200.0]
     assert waiting.without_snippet == 2
     assert waiting.take(1, 0, 26, 40)[:, 0].tolist() == [300.0]
+
+
+def test_samples_of_a_process_that_ended_are_counted_and_those_of_others_stay() -> None:
+    waiting = WaitingSamples(1)
+    waiting.put(rows([1, 2]))
+    waiting.put(rows([3], device=1))
+    waiting.put(rows([4], process=2))
+
+    waiting.end_process(1)
+
+    assert waiting.without_snippet == 3
+    assert waiting.take(1, 0, 0, 9).shape == (0, 1)
+    assert waiting.take(2, 0, 0, 9)[:, 0].tolist() == [40.0]

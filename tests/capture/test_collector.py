@@ -165,3 +165,17 @@ def test_nobody_listening_is_a_clear_error(rank_file: Callable[[int, int], Path]
 def test_short_token_is_refused() -> None:
     with pytest.raises(SourceError, match="too short"):
         Collector((), b"secret")
+
+
+def test_processes_of_a_rank_end_while_the_rank_lives(rank_file: Callable[[int, int], Path]) -> None:
+    source = _open(rank_file(0, 30))
+    with Collector(source.counters, TOKEN) as collector:
+        forwarder = Forwarder(source, collector.address, TOKEN)
+        forwarder.forward(20)
+        _gather(collector, 20)
+        assert collector.ended() == []
+        forwarder.forward(20)
+        (process,) = set(_gather(collector, 10).process.tolist())
+        assert collector.ended() == [process]
+        assert collector.ranks == 1
+        forwarder.close()

@@ -173,6 +173,22 @@ def test_what_is_reported_twice_comes_out_once(rig: Rig) -> None:
     assert not once.gap.any()
 
 
+def test_a_process_ends_once_behind_its_last_launch(rig: Rig) -> None:
+    rig.source.open()
+    if rig.live and rig.sees_ends:
+        rig.cut_short(20)
+    rig.launch(0 if rig.sees_ends else 20)
+    assert rig.source.ended() == []
+    processes: set[int] = set()
+    ended: list[int] = []
+    while len(batch := rig.source.poll(7)):
+        processes.update(batch.process.tolist())
+        assert not set(ended) & set(batch.process.tolist())
+        ended += rig.source.ended()
+    ended += rig.source.ended()
+    assert sorted(ended) == (sorted(processes) if rig.sees_ends else [])
+
+
 def test_closing_twice_is_closing_once(rig: Rig) -> None:
     rig.source.open()
     rig.launch(5)

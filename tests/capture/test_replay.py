@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import tarfile
 from importlib import resources
 from pathlib import Path
 
@@ -61,6 +63,30 @@ def test_runs_follow_one_another_in_number_and_time() -> None:
     assert second.name_id.tolist() == first.name_id.tolist()
     assert second.start_ns.min() == first.end_ns.max()
     assert (second.end_ns - second.start_ns).tolist() == (first.end_ns - first.start_ns).tolist()
+
+
+def test_each_rank_of_a_recording_ends_with_its_last_launch_of_the_last_run(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": n, "dur": 1, "args": {"device": 0, "correlation": n}}
+        for n in range(1, 11)
+    ]
+    with tarfile.open(tmp_path / "ranks.tar", "w") as tar:
+        for rank in range(3):
+            path = tmp_path / f"rank{rank}.json"
+            path.write_text(json.dumps({"traceEvents": events[rank:], "distributedInfo": {"rank": rank}}))
+            tar.add(path, path.name)
+    source = ReplaySource(tmp_path / "ranks.tar", repeat=2)
+    source.open()
+    told: dict[int, int] = {}
+    for position in range(1, 2 * 27 + 1):
+        (process,) = source.poll(1).process
+        told |= dict.fromkeys(source.ended(), position)
+        assert position in told.values() or process not in told
+    assert list(told.values()) == [27 + 10, 27 + 10 + 9, 27 + 10 + 9 + 8]
+    assert source.exhausted
+    source.close()
+    source.open()
+    assert source.ended() == []
 
 
 def test_arming_the_past_is_counted() -> None:

@@ -136,6 +136,19 @@ def test_runs_shorter_than_a_gram_have_no_identity_and_are_counted(
     assert cutter.finish() == []
 
 
+def test_a_process_that_ends_has_its_snippets_ended_on_all_devices_and_no_other(
+    cutter: SnippetCutter, program: Callable[..., NDArray[np.int64]], names: list[str]
+) -> None:
+    ids = program(1, 120)
+    cutter.push(batch(ids, process=np.tile([4, 5, 4], 40), device=np.tile([0, 0, 1], 40)), names)
+
+    ended = cutter.end_process(4)
+
+    assert sorted((each.process, each.device, each.launches) for each in ended) == [(4, 0, 40), (4, 1, 40)]
+    assert cutter.end_process(4) == []
+    assert [(each.process, each.launches) for each in cutter.finish()] == [(5, 40)]
+
+
 def test_an_empty_batch_ends_nothing(cutter: SnippetCutter, names: list[str]) -> None:
     cutter.push(batch(np.arange(50)), names)
 

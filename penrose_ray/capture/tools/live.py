@@ -54,8 +54,8 @@ def watch(
     Raises:
         SourceError: the command cannot be started.
     """
-    opened = opencl_ring_source if "opencl" in pad.sources else cuda_ring_source
-    with opened(directory) as source:
+    opencl = "opencl" in pad.sources
+    with opencl_ring_source(directory, keep_marks=True) if opencl else cuda_ring_source(directory) as source:
         armed = _Arming(source, rate)
         armed.on(0)
         try:
@@ -78,7 +78,7 @@ def watch(
             tally.warn(f"{health.dropped} launches came faster than they were read and are missing.")
         recording = Recording(
             "live", batch, tuple(source.names), tuple(source.devices), source.counters, tally,
-            marks=source.marks if "opencl" in pad.sources else {},
+            marks=source.marks,
         )  # fmt: skip
         return recording, status
 

@@ -18,6 +18,8 @@ class Rig(ABC):
 
     live: ClassVar = True
     """Launches go on arriving; a recording has all of them from the start."""
+    sees_ends: ClassVar = False
+    """Its processes are seen to end."""
     gauges: ClassVar = False
     """Readings of devices, which need no arming."""
     never_twice: ClassVar = ""

@@ -97,6 +97,7 @@ class OpenCL(Rig):
 class Ring(Rig):
     """A ring written by this process in the way of a captured one; the ring itself holds CAPACITY records."""
 
+    sees_ends = True
     hold: int | None = None
 
     def make(self) -> EventSource:
@@ -220,6 +221,8 @@ class Torch(Rig):
 
 class Collected(Rig):
     """A collector that one rank forwards a scripted source to."""
+
+    sees_ends = True
 
     def make(self) -> EventSource:
         self.rank = ScriptedSource()

@@ -17,6 +17,7 @@ LAUNCHES = 120
 
 class Recorded(Rig):
     live = False
+    sees_ends = True
     format: ClassVar[str]
     cut_bytes: ClassVar = 12
     """So many bytes less end the file in the middle of its last launch."""
