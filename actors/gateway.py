@@ -20,6 +20,7 @@ from penrose_ray.actors.intake import BacklogError, Intake, Refused, Unavailable
 from penrose_ray.actors.metrics import CONTENT_TYPE, page
 from penrose_ray.actors.openapi import document
 from penrose_ray.actors.problems import SEND_AGAIN, problem
+from penrose_ray.actors.scraping import Scrapers
 from penrose_ray.actors.serving import Place, listen
 from penrose_ray.aggregate.arrival import Answer, Outcome
 from penrose_ray.errors import JournalError, PenroseError, WireError
@@ -98,8 +99,8 @@ class Receipt(msgspec.Struct, frozen=True):
 class _Face:
     """Handlers of the resources."""
 
-    def __init__(self, intake: Intake, parts: Parts, limits: Limits) -> None:
-        self._intake, self._limits = intake, limits
+    def __init__(self, intake: Intake, parts: Parts, limits: Limits, scrapers: Scrapers) -> None:
+        self._intake, self._limits, self._scrapers = intake, limits, scrapers
         self.task_id = intake.task.task_id.hex()
         self.most_bytes = intake.most_reports * RECORD_BYTES
         self._missing = _Fresh(parts.missing)
@@ -137,7 +138,9 @@ class _Face:
             return problem(503, UnavailableError.code, f"Not there: {', '.join(missing)}.")
         return web.json_response({"ready": True})
 
-    async def metrics(self, _request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
+        if refusal := self._scrapers.refusal(request):
+            return refusal
         busy_s = time.process_time()
         BUSY_SECONDS.add(busy_s - self._busy_s, stage="gateway")
         self._busy_s = busy_s
@@ -175,9 +178,14 @@ class _Fresh(Generic[T]):
             return self._answer
 
 
-def application(intake: Intake, parts: Parts | None = None, limits: Limits | None = None) -> web.Application:
+def application(
+    intake: Intake,
+    parts: Parts | None = None,
+    limits: Limits | None = None,
+    scrapers: Scrapers | None = None,
+) -> web.Application:
     """All resources of the gateway."""
-    face = _Face(intake, parts or Alone(), limits or Limits())
+    face = _Face(intake, parts or Alone(), limits or Limits(), scrapers or Scrapers())
     app = web.Application(client_max_size=face.most_bytes + 1, middlewares=[_counted, _problems])
     path = f"/tasks/{face.task_id}"
     routes: tuple[tuple[str, str, str, Handler], ...] = (
@@ -282,8 +290,9 @@ class Gateway:
         *,
         parts: Parts | None = None,
         limits: Limits | None = None,
+        scrapers: Scrapers | None = None,
     ) -> None:
-        self._intake, self._tls, self._parts = intake, tls, parts
+        self._intake, self._tls, self._parts, self._scrapers = intake, tls, parts, scrapers
         self._limits = limits or Limits()
         self._runner: web.AppRunner | None = None
         self.port = 0
@@ -297,7 +306,7 @@ class Gateway:
             ConfigError: certificates that are none.
         """
         self._runner, self.port = await listen(
-            application(self._intake, self._parts, self._limits),
+            application(self._intake, self._parts, self._limits, self._scrapers),
             Place(host, port),
             *self._secured(),
             logger=_SILENT,

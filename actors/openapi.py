@@ -61,6 +61,10 @@ def document(task_id: str = "", *, most_reports: int = 1000) -> dict[str, Any]:
                         "description": "Text format 0.0.4.",
                         "content": {"text/plain": {"schema": {"type": "string"}}},
                     },
+                    {
+                        "401": _problem("The service has a token for this page; it was not sent as Bearer."),
+                        "403": _problem("The service has no token for this page, and others reach it."),
+                    },
                 ),
             },
             "/openapi.json": {

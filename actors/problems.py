@@ -43,6 +43,7 @@ _REMEDIES = {
     "clock": "Ask again when the clock of that machine is set.",
     "transport": "Ask for the present epoch's key.",
     "gatekeeper": "Send the request that the release desk made.",
+    "metrics-token": "Send Authorization: Bearer with what is in the operator's service.metrics_token_file.",
     "ledger": "Ask again after the report's batch is released.",
 }
 

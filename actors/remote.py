@@ -18,6 +18,7 @@ from penrose_ray.actors.gateway import Gateway
 from penrose_ray.actors.intake import BacklogError, Intake, UnavailableError
 from penrose_ray.actors.metrics import RaySink
 from penrose_ray.actors.otel import export
+from penrose_ray.actors.scraping import Scrapers, is_alone
 from penrose_ray.actors.throttle import Throttle
 from penrose_ray.aggregate.routing import Table
 from penrose_ray.crypto.envelope import ServiceKey
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum, SumKey
     from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.aggregate.service import OpenSums
-    from penrose_ray.settings import ServiceSettings, TlsSettings
+    from penrose_ray.settings import ServiceSettings, TransportSettings
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.telemetry import Snapshot
     from penrose_ray.types import BatchId, ReportId
@@ -346,7 +347,11 @@ class GatewayActor:
     """The gateway on an actor's event loop."""
 
     def __init__(
-        self, signed_task: bytes, prefix: str, settings: ServiceSettings, tls: TlsSettings | None = None
+        self,
+        signed_task: bytes,
+        prefix: str,
+        settings: ServiceSettings,
+        transport: TransportSettings,
     ) -> None:
         self._backend = RemoteBackend(prefix, settings.most_waiting)
         self._elsewhere: Snapshot = {}
@@ -362,7 +367,8 @@ class GatewayActor:
             key=ServiceKey.read(settings.key_file) if task.service_key else None,
             admits=throttle.admits,
         )
-        self._gateway = Gateway(intake, tls, parts=self)
+        scrapers = Scrapers.known(settings.metrics_token_file, alone=is_alone(settings, transport))
+        self._gateway = Gateway(intake, transport.tls, parts=self, scrapers=scrapers)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, if it does not yet; returns the port."""

@@ -161,8 +161,8 @@ class Topology:
         ).remote(
             self.signed_task,
             prefix,
-            settings.service.model_copy(update={"keys_dir": settings.service.key_file.parent}),
-            settings.transport.tls and settings.transport.tls.absolute(),
+            settings.service.absolute(),
+            settings.transport.absolute(),
         )
         self.pool.join(self.directory, self.gateway)
         host = settings.service.host

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -30,6 +31,7 @@ KEY_SERVER: Final = 6
 SERVICE_KEY: Final = 7
 """Kinds of secret."""
 
+_TOKEN: Final = re.compile(r"[\w.~+/-]{16,}=*", re.ASCII)
 _MAGIC: Final = b"penrose secret\n"
 _HEADER_BYTES: Final = len(_MAGIC) + 3
 _NAMES: Final = {
@@ -54,18 +56,14 @@ def write_secret(
     Raises:
         ConfigError: the file exists; secrets are never overwritten.
     """
-    path, content = Path(path), _protected(kind, body, passphrase, token)
-    temporary = _written_beside(path, content)
+    path = Path(path)
     try:
-        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+        _place(path, _protected(kind, body, passphrase, token))
     except FileExistsError as error:
         raise ConfigError(
             f"{path} exists, and a file with secrets is never overwritten.",
             remedy="Give another path, or move the old file away.",
         ) from error
-    finally:
-        temporary.unlink()
-    sync_directory(path.parent)
 
 
 def replace_secret(
@@ -117,6 +115,25 @@ def own_secret(path: Path, kind: int, make: Callable[[], bytes]) -> bytes:
         return read_secret(path, kind, passphrase=None, token=None)
 
 
+def own_token(path: Path) -> str:
+    """The bearer token of a text file, which another program reads as well; a new one where there is none.
+
+    Raises:
+        KeyPermissionError: others than its owner can read or write it.
+        KeyFormatError: it is no token (RFC 6750) of 16 characters or more.
+    """
+    with contextlib.suppress(FileExistsError):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _place(path, f"{secrets.token_urlsafe(32)}\n".encode())
+    text = _read_private(path).strip().decode(errors="replace")
+    if not _TOKEN.fullmatch(text):
+        raise KeyFormatError(
+            f"{path} holds no token.", remedy="Write one: openssl rand -hex 32, or remove the file."
+        )
+    return text
+
+
 def _wrapping(path: Path | str, code: int, passphrase: bytes | None, token: Wrapping | None) -> Wrapping:
     if code == Plain.code:
         return Plain()
@@ -132,6 +149,16 @@ def _protected(kind: int, body: bytes, passphrase: bytes | None, token: Wrapping
     wrapping = token or (Plain() if passphrase is None else Passphrase(passphrase))
     header = _MAGIC + bytes([kind, VERSION, wrapping.code])
     return header + wrapping.wrap(body, header)
+
+
+def _place(path: Path, content: bytes) -> None:
+    """Write a new file, whole or not there; FileExistsError where the name is taken."""
+    temporary = _written_beside(path, content)
+    try:
+        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+    finally:
+        temporary.unlink()
+    sync_directory(path.parent)
 
 
 def _written_beside(path: Path, content: bytes) -> Path:

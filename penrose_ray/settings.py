@@ -56,6 +56,8 @@ class ServiceSettings(Section):
     """The service's own keys, made when missing, mode 0600; empty means `keys` in `state_dir`."""
     seal_tags: bool = False
     """Clients seal what tells a report's class to this service, so that nobody on the way can read it."""
+    metrics_token_file: Path | None = None
+    """Bearer token of /metrics, made when missing; empty opens it if this machine alone reaches the port."""
     tpm: str = ""
     """TCTI of this machine's TPM, such as `device:/dev/tpmrm0`, whose quote clients check; empty for none."""
     most_reports_per_request: int = Field(default=1000, ge=1)
@@ -94,6 +96,11 @@ class ServiceSettings(Section):
     @property
     def _keys(self) -> Path:
         return (self.keys_dir or self.state_dir / "keys").absolute()
+
+    def absolute(self) -> Self:
+        """The same with paths to secrets that do not depend on the current directory."""
+        token_file = self.metrics_token_file and self.metrics_token_file.absolute()
+        return self.model_copy(update={"keys_dir": self._keys, "metrics_token_file": token_file})
 
 
 class LinkSettings(Section):
@@ -235,6 +242,10 @@ class TransportSettings(Section):
     """`[transport.tor]`: onion services."""
     tls: TlsSettings | None = None
     """`[transport.tls]`: a second port."""
+
+    def absolute(self) -> Self:
+        """The same with paths of certificates that do not depend on the current directory."""
+        return self.model_copy(update={"tls": self.tls and self.tls.absolute()})
 
 
 class ExperimentSettings(Section):

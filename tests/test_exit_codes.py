@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import penrose_ray
-from penrose_ray.actors import gateway, intake, issuer, keyserver, problems, proofs
+from penrose_ray.actors import gateway, intake, issuer, keyserver, problems, proofs, scraping
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.errors import PenroseError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "exit-codes.md").read_text()
-FACES = (gateway, intake, issuer, keyserver, proofs)
+FACES = (gateway, intake, issuer, keyserver, proofs, scraping)
 SECTIONS = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 

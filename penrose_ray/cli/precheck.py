@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penrose_ray.cli.control import refuse_if_running
+from penrose_ray.crypto.secretfile import own_token
 from penrose_ray.draft import check_draft
 from penrose_ray.errors import ConfigError
 from penrose_ray.policy import load_policy
@@ -20,6 +21,7 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
 
     Raises:
         ConfigError: an unknown key of the task, a file that is missing, a folder that cannot be made.
+        KeyPermissionError, KeyFormatError: the token of /metrics is open to others, or none.
         RunningError: a service runs in this state directory.
     """
     if settings.design_server.task_file is None:
@@ -41,6 +43,8 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
             raise ConfigError(
                 f"{name} {folder}: {error.strerror}.", remedy="Choose another folder."
             ) from error
+    if settings.service.metrics_token_file is not None:
+        own_token(settings.service.metrics_token_file)
     refuse_if_running(settings.service.state_dir)
 
 

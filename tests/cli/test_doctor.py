@@ -61,6 +61,6 @@ def test_every_check_has_a_row_on_its_page() -> None:
         "port",
         "tls-port",
     }
-    names |= {"passphrase", "credential", "hsm", "state"}
+    names |= {"passphrase", "credential", "hsm", "state", "ledger-key", "service-key", "metrics-token"}
     assert len(names) > 20
     assert names == set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE))

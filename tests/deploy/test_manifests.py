@@ -115,12 +115,18 @@ def test_the_service_job_sets_paths_that_its_pods_mount(monkeypatch: pytest.Monk
     for key, value in yaml.safe_load(job["runtimeEnvYAML"])["env_vars"].items():
         monkeypatch.setenv(key, value)
     settings, _ = load_settings(ROOT / "configs" / "fleet.toml")
+    token_file = settings.service.metrics_token_file
     paths = [settings.service.state_dir, settings.design_server.releases_dir, settings.design_server.key_file]
+    paths.append(token_file)
     head = one("RayCluster", "penrose")["spec"]["headGroupSpec"]["template"]["spec"]
     mounts = [each["mountPath"] for each in head["containers"][0]["volumeMounts"]]
     for path in [*paths, settings.policy_file]:
         assert any(path.is_relative_to(mount) for mount in mounts), path
     assert job["clusterSelector"]["ray.io/cluster"] == one("RayCluster", "penrose")["metadata"]["name"]
+    (installs,) = (each["command"] for each in head["initContainers"])
+    (_, _, *sources, folder) = installs
+    given = {f"{folder}/{each.rpartition('/')[2]}" for each in sources}
+    assert {str(settings.design_server.key_file), str(token_file)} == given
     assert shlex.split(job["entrypoint"])[:2] == ["penrose", "up"]
 
 

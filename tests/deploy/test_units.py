@@ -80,6 +80,7 @@ def test_the_service_s_variables_are_settings(monkeypatch: pytest.MonkeyPatch) -
         key, _, value = line.removeprefix("Environment=").partition("=")
         monkeypatch.setenv(key, value)
     settings, _ = load_settings(ROOT / "configs" / "fleet.toml")
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert settings.service.state_dir.is_relative_to("/var/lib/penrose")
     assert settings.design_server.key_file.is_relative_to("/var/lib/penrose")
+    assert settings.service.metrics_token_file.is_relative_to("/var/lib/penrose")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from penrose_ray.crypto.secretfile import own_token
 from penrose_ray.telemetry import METRICS, Kind, is_owners
 
 if TYPE_CHECKING:
@@ -41,8 +42,13 @@ def generator() -> ModuleType:
     return module
 
 
-def test_promtool_accepts_configuration_and_rules() -> None:
-    done = promtool("check", "config", PROMETHEUS / "prometheus.yml")
+def test_promtool_accepts_configuration_and_rules_once_the_token_is_there(tmp_path: Path) -> None:
+    for name in ("prometheus.yml", "alerts.yml"):
+        shutil.copy(PROMETHEUS / name, tmp_path)
+    done = promtool("check", "config", tmp_path / "prometheus.yml")
+    assert (done.returncode, "metrics.token" in done.stdout + done.stderr) == (1, True)
+    own_token(tmp_path / "metrics.token")
+    done = promtool("check", "config", tmp_path / "prometheus.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rules found" in done.stdout
 

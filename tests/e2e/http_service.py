@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from pathlib import Path
 
+    from penrose_ray.actors.scraping import Scrapers
     from penrose_ray.telemetry import Snapshot
 
 T = TypeVar("T")
@@ -30,7 +31,9 @@ T = TypeVar("T")
 class HttpService(OneShard):
     """Real HTTP, a real journal each, and a clock that the test moves."""
 
-    def __init__(self, home: Path, signed: bytes, limits: Limits | None = None) -> None:
+    def __init__(
+        self, home: Path, signed: bytes, limits: Limits | None = None, scrapers: Scrapers | None = None
+    ) -> None:
         self.task = verify(signed)
         self.clock = ManualClock(time.time())
         self.gone: list[str] = []
@@ -41,7 +44,7 @@ class HttpService(OneShard):
         self._thread.start()
         self.run(self._made(home, signed))
         intake = Intake(signed, self, most_reports=4, admits=lambda: self.admitted)
-        self._gateway = Gateway(intake, parts=self, limits=limits)
+        self._gateway = Gateway(intake, parts=self, limits=limits, scrapers=scrapers)
         self.port = self.run(self._gateway.start("127.0.0.1", 0))
 
     async def _made(self, home: Path, signed: bytes) -> None:
@@ -70,10 +73,10 @@ class HttpService(OneShard):
         return {"shard-0": {"penrose_sums": {(): 3.0}}, "shard-1": None}
 
     def request(
-        self, method: str, path: str, body: bytes | None = None
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request(method, path, body)
+        connection.request(method, path, body, dict(headers or {}))
         answer = connection.getresponse()
         raw = answer.read()
         connection.close()

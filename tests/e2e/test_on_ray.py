@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, design_keys: DesignKeys) -> Iterator[Topology]:
     home = tmp_path_factory.mktemp("service")
-    with build(*settings_in(home, design_keys)) as topology:
+    token_file = home / "keys" / "metrics.token"
+    with build(*settings_in(home, design_keys, f'service.metrics_token_file="{token_file}"')) as topology:
+        topology.token_file = token_file  # type: ignore[attr-defined]
         yield topology
 
 
@@ -128,14 +130,18 @@ def test_ray_has_exactly_the_cpus_that_the_graph_asks_for(service: Topology) -> 
     assert service.task.demo
 
 
-def get(service: Topology, path: str) -> tuple[int, str]:
-    with urllib.request.urlopen(f"{service.url}{path}") as answer:  # noqa: S310 - the service's own
+def get(service: Topology, path: str, token: str = "") -> tuple[int, str]:
+    request = urllib.request.Request(f"{service.url}{path}")  # noqa: S310 - the service's own
+    request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request) as answer:  # noqa: S310 - as above
         return answer.status, answer.read().decode()
 
 
 def _assert_one_page_tells_what_every_part_has_counted(service: Topology) -> None:
     service.tend()
-    status, text = get(service, "/metrics")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        get(service, "/metrics")
+    status, text = get(service, "/metrics", service.token_file.read_text().strip())  # type: ignore[attr-defined]
     assert status == 200
     found = {
         (sample.name, sample.labels["actor"]): sample.value

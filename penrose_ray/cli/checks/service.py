@@ -86,8 +86,9 @@ def secrets(machine: Machine, settings: Settings) -> Iterator[Finding]:
     for name, own in (
         ("ledger-key", settings.service.ledger_key_file),
         ("service-key", settings.service.key_file),
+        ("metrics-token", settings.service.metrics_token_file),
     ):
-        if own.exists():
+        if own and own.exists():
             yield private(name, own)
     if tls:
         yield private("tls-key", tls.key)

@@ -273,6 +273,12 @@ def test_key_files_must_be_there_and_private(tmp_path: Path) -> None:
     assert status_of(settings).status is OK
     key.chmod(0o640)
     assert (status_of(settings).status, status_of(settings).remedy) == (FAIL, f"chmod 600 {key}")
+    token = tmp_path / "metrics.token"
+    own = settings.service.model_copy(update={"metrics_token_file": token})
+    watched = settings.model_copy(update={"service": own})
+    assert "metrics-token" not in by_name(service.secrets(machine(tmp_path), watched)), "it will be made"
+    token.touch(mode=0o644)
+    assert by_name(service.secrets(machine(tmp_path), watched))["metrics-token"].status is FAIL
     both = settings.model_copy(update={"transport": TransportSettings(tls=tls(tmp_path))})
     found = by_name(service.secrets(machine(tmp_path), both))
     assert (found["tls-key"].status, found["tls-key"].remedy) == (
