@@ -112,17 +112,19 @@ class Coalescer(Generic[A, R]):
         if len(self._running) < self._window:
             task = loop.create_task(self._work())
             self._running.add(task)
-            task.add_done_callback(self._running.discard)
         return await own.future
 
     async def _work(self) -> None:
-        while self._waiting:
-            now_s = self._monotonic()
-            if now_s < self._next_s:
-                await asyncio.sleep(self._next_s - now_s)
-                continue
-            self._next_s = now_s + self._gap_s
-            await self._send_some()
+        try:
+            while self._waiting:
+                now_s = self._monotonic()
+                if now_s < self._next_s:
+                    await asyncio.sleep(self._next_s - now_s)
+                    continue
+                self._next_s = now_s + self._gap_s
+                await self._send_some()
+        finally:  # not in a callback of the task: who calls before it runs would find nobody at work
+            self._running.remove(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _send_some(self) -> None:
         pieces, items = self._take()

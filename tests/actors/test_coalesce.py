@@ -113,3 +113,20 @@ def test_calls_begin_a_gap_apart_and_the_first_one_at_once() -> None:
     (first_s, one), (second_s, rest) = begun
     assert (one, rest) == (1, 20)
     assert second_s - first_s >= 0.04
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_a_caller_who_comes_right_after_an_answer_is_served(window: int) -> None:
+    async def send(items: list[int]) -> Sequence[int]:
+        return items
+
+    async def main() -> list[list[list[int]]]:
+        coalescer = Coalescer(send, window=window)
+
+        async def twice(number: int) -> list[list[int]]:
+            return [await coalescer.call([number]), await coalescer.call([number + 10])]
+
+        async with asyncio.timeout(30):
+            return await asyncio.gather(*(twice(number) for number in range(window)))
+
+    assert asyncio.run(main()) == [[[number], [number + 10]] for number in range(window)]
