@@ -40,8 +40,9 @@ class Change:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self.gone_ids: list[NDArray[np.uint8]] = []
+        """Of reports that were there before."""
         self.new_ids: list[NDArray[np.uint8]] = []
-        self.has_deleted = False
 
     def insert(self, rows: Sequence[Row]) -> None:
         """Add reports behind all others."""
@@ -61,8 +62,12 @@ class Change:
         self.new_ids.append(added["id"])
 
     def _last_arrival(self) -> int:
-        found = self._db.execute("SELECT last FROM report_index ORDER BY first DESC LIMIT 1").fetchone()
-        return int(found[0]) if found else 0
+        """Deleted reports up to `folded` count: a new one with such a number would be taken for added up."""
+        sql = """
+            SELECT MAX(IFNULL((SELECT last FROM report_index ORDER BY first DESC LIMIT 1), 0),
+                       IFNULL((SELECT CAST(value AS INTEGER) FROM about WHERE name = 'folded'), 0))
+        """
+        return int(self._db.execute(sql).fetchone()[0])
 
     def reclass(self, numbered: Mapping[int, Row]) -> None:
         """Write the class of these reports anew, by arrival number."""
@@ -84,14 +89,18 @@ class Change:
                 put(self._db, changed)
 
     def delete_buckets(self, buckets: Collection[BucketId]) -> None:
-        """Delete the reports of these buckets; the sums must be put in the same transaction."""
-        self.has_deleted = True
-        drop(self._db, of_buckets(buckets))
+        """Delete the reports of these buckets; sums that hold any must be put in the same transaction."""
+        self.gone_ids.append(drop(self._db, of_buckets(buckets)).ids)
 
-    def delete_batch(self, batch: BatchId, most: int) -> int:
-        """Delete up to `most` reports of a batch, whose sums must be stored; how many there were."""
-        self.has_deleted = True
-        return drop(self._db, of_batch(batch), most=most)
+    def delete_batch(self, batch: BatchId, most: int, *, after: int = 0) -> int | None:
+        """Delete up to `most` reports of a batch behind `after`, whose sums must be stored.
+
+        Returns:
+            `after` of the next call, None when none is left.
+        """
+        dropped = drop(self._db, of_batch(batch), after=after, most=most)
+        self.gone_ids.append(dropped.ids)
+        return dropped.following
 
     def put_sums(self, sums: Iterable[SumRecord], gone: Iterable[SumKey] = ()) -> None:
         """Store sums that hold every report of the journal, and forget those `gone`."""

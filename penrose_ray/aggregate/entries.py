@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -145,26 +146,44 @@ def chosen(db: sqlite3.Connection, choice: Choice, *, after: int = 0) -> Iterato
         yield from (int(arrival) for arrival in arrivals if arrival > after)
 
 
-def drop(db: sqlite3.Connection, choice: Choice, *, most: int | None = None) -> int:
-    """Delete the reports chosen, up to `most`, here and where they are stored; how many there were."""
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Reports that were deleted."""
+
+    ids: NDArray[np.uint8]
+    """Shape (n, 32)."""
+    following: int | None
+    """Arrival number behind which to go on; None when nothing is left to delete."""
+
+
+def drop(db: sqlite3.Connection, choice: Choice, *, after: int = 0, most: int | None = None) -> Dropped:
+    """Delete the reports chosen behind `after`, up to `most`, here and where they are stored."""
+    ids: list[NDArray[np.uint8]] = []
     count = 0
-    for entries in stored(db):
-        room = len(entries) if most is None else most - count
-        gone = np.flatnonzero(choice(entries))[:room]
-        if not len(gone):
-            continue
-        first = int(entries["arrival"][0])
-        block = block_at(db, first)
-        left = np.delete(entries, gone)
-        db.execute("DELETE FROM report_index WHERE first = ?", (first,))
-        if block is None:
-            arrivals = ((int(arrival),) for arrival in entries["arrival"][gone])
-            db.executemany("DELETE FROM single_reports WHERE arrival = ?", arrivals)
-            if len(left):
-                put(db, left)
-        else:
-            db.execute("DELETE FROM report_blocks WHERE first = ?", (first,))
-            if len(left):
-                put_block(db, block[0].part(np.delete(np.arange(len(entries)), gone)), block[1], left)
-        count += len(gone)
-    return count
+    for entries in stored(db, after=after):
+        gone = np.flatnonzero(choice(entries) & (entries["arrival"] > after))
+        gone = gone[: None if most is None else most - count]
+        if len(gone):
+            _delete(db, entries, gone)
+            ids.append(entries["id"][gone])
+            count += len(gone)
+        if count == most:
+            return Dropped(np.concatenate(ids), int(entries["arrival"][gone[-1]]))
+    return Dropped(np.concatenate(ids) if ids else np.empty((0, ID_BYTES), np.uint8), None)
+
+
+def _delete(db: sqlite3.Connection, entries: Entries, gone: NDArray[np.intp]) -> None:
+    """Delete some of the reports of one commit."""
+    first = int(entries["arrival"][0])
+    block = block_at(db, first)
+    left = np.delete(entries, gone)
+    db.execute("DELETE FROM report_index WHERE first = ?", (first,))
+    if block is None:
+        arrivals = ((int(arrival),) for arrival in entries["arrival"][gone])
+        db.executemany("DELETE FROM single_reports WHERE arrival = ?", arrivals)
+        if len(left):
+            put(db, left)
+    else:
+        db.execute("DELETE FROM report_blocks WHERE first = ?", (first,))
+        if len(left):
+            put_block(db, block[0].part(np.delete(np.arange(len(entries)), gone)), block[1], left)

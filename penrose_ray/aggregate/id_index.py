@@ -33,9 +33,24 @@ class _Run:
     def __len__(self) -> int:
         return len(self.prefixes)
 
+    def places(
+        self, wanted: NDArray[np.uint8], prefixes: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Of these ids the places, and the places here, of those that are here."""
+        at = np.searchsorted(self.prefixes, prefixes)
+        index = np.flatnonzero(self.prefixes[np.minimum(at, len(self) - 1)] == prefixes)
+        place = at[index]
+        same = (self.ids[place] == wanted[index]).all(axis=1)
+        for each in np.flatnonzero(~same):  # others may begin with the same 8 bytes
+            end = np.searchsorted(self.prefixes, prefixes[index[each]], side="right")
+            found = np.flatnonzero((self.ids[place[each] : end] == wanted[index[each]]).all(axis=1))
+            same[each] = len(found)
+            place[each] += found.sum()  # one at most
+        return index[same], place[same]
+
 
 class IdIndex:
-    """A set of report ids that only grows."""
+    """A set of report ids."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
@@ -52,6 +67,15 @@ class IdIndex:
             run = _run(np.concatenate([self._runs.pop().ids, run.ids]))
         self._runs.append(run)
 
+    def remove(self, ids: NDArray[np.uint8]) -> None:
+        """Take ids, shape (n, 32), out; those that are not in do no harm."""
+        prefixes = _prefixes(ids)
+        for at, run in enumerate(self._runs):
+            _, gone = run.places(ids, prefixes)
+            if len(gone):
+                self._runs[at] = _Run(np.delete(run.prefixes, gone), np.delete(run.ids, gone, axis=0))
+        self._runs = [run for run in self._runs if len(run)]
+
     def known(self, ids: Sequence[ReportId]) -> set[ReportId]:
         """Which of these ids are in."""
         if not ids:
@@ -64,11 +88,7 @@ class IdIndex:
         prefixes = _prefixes(wanted)
         found = np.zeros(len(wanted), dtype=np.bool_)
         for run in self._runs:
-            at = np.searchsorted(run.prefixes, prefixes)
-            alike = np.flatnonzero(run.prefixes[np.minimum(at, len(run) - 1)] == prefixes)
-            for index in alike:
-                end = np.searchsorted(run.prefixes, prefixes[index], side="right")
-                found[index] |= (run.ids[at[index] : end] == wanted[index]).all(axis=1).any()
+            found[run.places(wanted, prefixes)[0]] = True
         return found
 
     def first_bytes(self) -> set[int]:

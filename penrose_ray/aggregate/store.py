@@ -68,18 +68,14 @@ class Journal:
                 self._db.execute("PRAGMA secure_delete = ON")
                 if self.number(_IN_USE):  # the last process did not close it
                     verify(self._db)
-                self._load_ids()
+                self._ids = IdIndex()
+                for entries in stored(self._db):
+                    self._ids.add(entries["id"])
             self._note_in_use(1)
             self._is_whole = True
         except BaseException:
             self.close()
             raise
-
-    def _load_ids(self) -> None:
-        self._ids = IdIndex()
-        with self._typed_errors():
-            for entries in stored(self._db):
-                self._ids.add(entries["id"])
 
     def known(self, ids: Iterable[ReportId]) -> set[ReportId]:
         """Which of these ids are in the journal."""
@@ -126,11 +122,10 @@ class Journal:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-        if change.has_deleted:
-            self._load_ids()
-        else:
-            for ids in change.new_ids:
-                self._ids.add(ids)
+        for ids in change.gone_ids:
+            self._ids.remove(ids)
+        for ids in change.new_ids:
+            self._ids.add(ids)
 
     def rows(
         self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None

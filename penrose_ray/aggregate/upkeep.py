@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.aggregate.arrival import PartialSum
@@ -36,6 +37,7 @@ _LATE_S: Final = 48 * 3600
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
 _DELETE: Final = 50_000
+_GIVE_WAY_S: Final = 0.001
 _REPORTS_A_SUM: Final = 8
 """Reports between two times that a sum is stored, on average: that costs more than adding a report."""
 
@@ -50,6 +52,8 @@ class Upkeep:
         self._checkpoint_s = core.clock.now_s()
         self._purge_s = float("-inf")
         self.free_bytes: Callable[[], int] = lambda: shutil.disk_usage(core.journal.path.parent).free
+        self.give_way: Callable[[], object] = lambda: time.sleep(_GIVE_WAY_S)
+        """Called between two steps of a purge: whoever waits for the mutex gets it."""
 
     def after(self, reports: int) -> None:
         """Count reports taken; every 10,000 of them, or 8 a sum where that is more, sums are stored."""
@@ -75,8 +79,9 @@ class Upkeep:
             )
             if now_s - self._checkpoint_s >= CHECKPOINT_S:
                 self.checkpoint()
-            if now_s - self._purge_s >= _HOUR_S:
-                self.purge()
+            purges = now_s - self._purge_s >= _HOUR_S
+        if purges:
+            self.purge()
 
     def _gauge(self, free_bytes: int) -> None:
         core = self._core
@@ -110,7 +115,8 @@ class Upkeep:
     def purge(self) -> int:
         """Delete reports of batches released 48 hours ago or earlier, ids and signatures included.
 
-        An id that goes has been kept 48 hours or more, and a retry is refused by its age after 36.
+        Reports are taken meanwhile. An id that goes has been kept 48 hours or more, and a retry is refused by
+        its age after 36.
 
         Returns:
             How many batches lost their rows or, after 90 days, their sums.
@@ -121,8 +127,9 @@ class Upkeep:
             released = core.journal.released()
             old = {batch for batch, at_s in released.items() if now_s - at_s >= ROWS_KEPT_S}
             due = core.journal.batches_with_rows() & old
-            for batch in due:
-                self._delete_rows(batch)
+        for batch in due:
+            self._delete_rows(batch)
+        with core.mutex:
             expired = [batch for batch in released if self._is_expired(batch, released[batch], now_s)]
             for batch in expired:
                 self._expire(batch)
@@ -134,11 +141,12 @@ class Upkeep:
 
     def _delete_rows(self, batch: BatchId) -> None:
         self.checkpoint()
-        more = True
-        while more:
-            with self._core.changing() as change:
-                more = change.delete_batch(batch, _DELETE) == _DELETE
-                change.note("purging", batch + 1 if more else 0)
+        after: int | None = 0
+        while after is not None:
+            with self._core.mutex, self._core.changing() as change:
+                after = change.delete_batch(batch, _DELETE, after=after)
+                change.note("purging", 0 if after is None else batch + 1)
+            self.give_way()
 
     def _is_expired(self, batch: BatchId, released_s: float, now_s: float) -> bool:
         ended_s = (batch + 1) * self._core.task.batch_s

@@ -34,7 +34,7 @@ from penrose_ray.aggregate.placement import (
     Stored,
     Wanted,
 )
-from penrose_ray.aggregate.routing import BUCKETS, Table
+from penrose_ray.aggregate.routing import BUCKETS, Table, bucket_of
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import JournalError
@@ -206,6 +206,28 @@ def test_what_has_not_settled_counts_for_nothing(
     source.moves.settle(Placement(2, ALL))
     assert target.batches() == []
     assert source.accept([reports.one(6)])[0].outcome is Outcome.ACCEPTED
+
+
+def test_reports_that_come_after_a_copy_was_thrown_away_outlive_a_crash(
+    pair: tuple[ShardService, ShardService], task: Task, tmp_path: Path, reports: Reports, clock: ManualClock
+) -> None:
+    source, target = pair
+    kept = frozenset({bucket_of(reports.one(number).report_id) for number in (0, 1)})
+    moving = ALL - kept
+    target.moves.settle(Placement(1, kept))
+    source.moves.settle(Placement(1, moving))
+    source.accept(reports.some(range(2, 8)))
+    source.moves.seal(moving, epoch=2)
+    target.accept([reports.one(0)])
+    target.moves.receive(source.moves.export(moving, epoch=2))
+    target.upkeep.checkpoint()
+    target.moves.receive(source.moves.export(moving, epoch=3, most=1))
+    target.accept([reports.one(1)])
+    for suffix in ("", "-wal"):  # what a killed process leaves
+        shutil.copy(tmp_path / f"b{suffix}", tmp_path / f"killed{suffix}")
+    with ShardService(tmp_path / "killed", task, clock, placed=True, validate_states=True) as again:
+        (batch,) = again.batches()
+        assert reports.hits(again.sums(batch.batch)) == Counter(range(2))
 
 
 def test_a_released_batch_stays_released_at_the_new_owner(

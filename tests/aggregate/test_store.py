@@ -3,7 +3,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -75,6 +75,25 @@ def test_a_change_is_all_or_nothing(journal: Journal, reports: Reports) -> None:
     assert list(journal.rows()) == written[:1]
     assert journal.released() == {}
     assert journal.known(row.arrival.report_id for row in written) == {written[0].arrival.report_id}
+
+
+def test_a_change_that_deletes_needs_not_read_what_is_left(
+    journal: Journal, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = rows(reports, range(6))
+    journal.record(written)
+    ids = [row.arrival.report_id for row in written]
+    buckets = {written[0].bucket, written[1].bucket}
+    gone = {row.arrival.report_id for row in written if row.bucket in buckets}
+
+    def unreadable(*_: object) -> NoReturn:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr("penrose_ray.aggregate.store.stored", unreadable)
+    with journal.change() as change:
+        change.delete_buckets(buckets)
+        change.insert(written[:1])
+    assert journal.known(ids) == set(ids) - gone | {ids[0]}
 
 
 def test_many_ids_are_looked_up_at_once(journal: Journal, reports: Reports) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -158,6 +159,54 @@ def test_a_purge_in_several_steps_leaves_other_batches_alone(
         assert [row.arrival.report_id for row in shard._core.journal.rows()] == [
             reports.one(number).report_id for number in range(8, 11)
         ]
+
+
+def index_reads_of_a_purge(shard: ShardService, reports: Reports, clock: ManualClock, commits: int) -> int:
+    for number in range(commits):
+        shard.accept([reports.one(number, hour=int(clock.now_s() // HOUR_S))])
+    (batch,) = shard.batches()
+    shard.close_batch(batch.batch)
+    clock.advance(48 * HOUR_S)
+    statements: list[str] = []
+    shard._core.journal._db.set_trace_callback(statements.append)
+    shard.upkeep.purge()
+    shard._core.journal._db.set_trace_callback(None)
+    assert shard.known([reports.one(number).report_id for number in range(commits)]) == set()
+    return sum("SELECT first, entries" in each for each in statements)
+
+
+def test_a_purge_reads_the_index_once_however_many_steps_it_takes(
+    tmp_path: Path, task: Task, clock: ManualClock, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penrose_ray.aggregate.upkeep._DELETE", 2)
+    reads = []
+    for commits in (20, 40):
+        with ShardService(tmp_path / str(commits), task, clock) as shard:
+            reads.append(index_reads_of_a_purge(shard, reports, clock, commits))
+    assert reads[1] <= 2 * reads[0]
+
+
+def test_reports_are_taken_while_a_purge_goes_on(
+    shard: ShardService, reports: Reports, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penrose_ray.aggregate.upkeep._DELETE", 2)
+    released(shard, reports)
+    clock.advance(48 * HOUR_S)
+    outcomes: list[Outcome] = []
+
+    def another() -> None:
+        number = 10 + len(outcomes)
+        (answer,) = shard.accept([reports.one(number, hour=int(clock.now_s() // HOUR_S))])
+        outcomes.append(answer.outcome)
+
+    def give_way() -> None:
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join(timeout=30)
+
+    shard.upkeep.give_way = give_way
+    shard.upkeep.tick()
+    assert outcomes == [Outcome.ACCEPTED] * 3
 
 
 def test_cold_sums_move_to_the_archive_and_read_the_same(
