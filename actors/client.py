@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from penrose_ray.actors.open_histograms import Due, LocalClass, OpenHistograms
+from penrose_ray.actors.local_classes import LocalClass, LocalClasses
+from penrose_ray.actors.open_histograms import Due, OpenHistograms
 from penrose_ray.actors.samples import WaitingSamples
 from penrose_ray.actors.sampling_plan import SamplingPlan
+from penrose_ray.actors.sent_reports import SentReports
 from penrose_ray.capture.events import KernelKind
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.errors import ConfigError
@@ -17,7 +19,6 @@ from penrose_ray.release.tokens import DAY_S
 from penrose_ray.seal import Contribution, Sealer, cover
 from penrose_ray.snippet.cutter import Snippet, SnippetCutter
 from penrose_ray.snippet.identity import PLAIN
-from penrose_ray.snippet.index import SnippetIndex
 from penrose_ray.snippet.minhash import scheme
 from penrose_ray.telemetry import CLIENT_LAUNCHES, CLIENT_REPORTS, CLIENT_SAMPLES, CLIENT_SNIPPETS
 from penrose_ray.wire import Report, encode
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from penrose_ray.clock import Clock
     from penrose_ray.policy import OwnerPolicy
     from penrose_ray.snippet.identity import Identity
-    from penrose_ray.snippet.minhash import Signature
     from penrose_ray.task import Task
     from penrose_ray.transport.outbox import Outbox
+    from penrose_ray.types import BatchId
 
 POLL_EVENTS = 65_536
 POOLED_REPORTS = 8
@@ -100,11 +101,12 @@ class Client:
         policy: the owner's; PolicyError when it does not allow the task.
         outbox: where sealed reports go.
         enrolled: what issuer and key server give this client, in a task that has them.
+        sent: reports of earlier lives of this client; without it they are remembered in memory alone.
         on_contribution: sees each contribution in the clear with its sealed report. Only code that constructs
             a client can pass it; no configuration does.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part that a test replaces
         self,
         source: EventSource,
         task: Task,
@@ -115,6 +117,7 @@ class Client:
         rng: np.random.Generator,
         on_contribution: Callable[[Contribution, Report], object] | None = None,
         enrolled: Enrolled = NOT_ENROLLED,
+        sent: SentReports | None = None,
     ) -> None:
         policy.check(task)
         purse, identity = enrolled.purse, enrolled.identity
@@ -138,12 +141,13 @@ class Client:
         self._plan = SamplingPlan(task, source, clock=clock, rng=rng)
         self._plan.arm(0)
         self._cutter = SnippetCutter(task.snippet_launches, scheme(task.signature_scheme), identity)
-        self._indexes: dict[int, SnippetIndex[LocalClass]] = {}
+        self._classes = LocalClasses(task, sent or SentReports(task))
         self._waiting = WaitingSamples(len(source.counters))
         self._histograms = OpenHistograms(task, rng)
         self._encryptor = Encryptor(task.key(), task.profile(), small=True)
-        self._sealers: dict[int, Sealer] = {}
+        self._sealers: dict[str, Sealer] = {}
         self._counts = ClientCounts()
+        self._batch: BatchId | None = None
 
     def step(self, max_events: int = POLL_EVENTS) -> int:
         """Take what the source has, send what is due; returns the number of launches taken."""
@@ -158,6 +162,7 @@ class Client:
                 self._end_snippet(snippet)
             self._waiting.end_process(process)
         self._seal(self._histograms.roll(self._clock.now_s()))
+        self._forget()
         if len(batch):
             self._plan.arm(int(batch.seq[-1]) + 1)
         elif self._encryptor.pool_size < POOLED_REPORTS:
@@ -180,15 +185,25 @@ class Client:
         """What has been done so far."""
         return replace(
             self._counts,
-            classes=sum(len(index) for index in self._indexes.values()),
+            classes=len(self._classes),
             waiting=len(self._outbox),
             refused=self._outbox.counts.refused,
             without_identity=self._cutter.without_identity,
-            dropped_samples=self._histograms.dropped_samples + self._waiting.without_snippet,
+            dropped_samples=self._counts.dropped_samples
+            + self._histograms.dropped_samples
+            + self._waiting.without_snippet,
         )
 
+    def _forget(self) -> None:
+        """Once a batch: what is noted of batches that are over."""
+        now_s = self._clock.now_s()
+        batch = self._task.batch_of(now_s)
+        if batch != self._batch:
+            self._batch = batch
+            self._classes.forget(now_s)
+
     def _end_snippet(self, snippet: Snippet) -> None:
-        local_class = self._class_of(snippet)
+        local_class = self._classes.of(self._source.devices[snippet.device], snippet.signature)
         values = self._waiting.take(snippet.process, snippet.device, snippet.first_seq, snippet.last_seq)
         self._count(snippets=1)
         CLIENT_SNIPPETS.add()
@@ -201,19 +216,13 @@ class Client:
                 bins = self._task.counter_sets[counter_set].bin_of(measured)
                 self._seal(self._histograms.add(local_class, counter_set, bins, now_s=now_s))
 
-    def _class_of(self, snippet: Snippet) -> LocalClass:
-        if snippet.device not in self._indexes:
-            self._indexes[snippet.device] = SnippetIndex(self._task.signature_scheme, self._task.similarity)
-        index = self._indexes[snippet.device]
-        if found := index.find(snippet.signature):
-            return found[0]
-        made = LocalClass(snippet.device, len(index))
-        index.add(made, snippet.signature)
-        return made
-
     def _seal(self, due: list[Due]) -> None:
         for each in self._order(due):
-            for contribution, local_class in [*self._covers(), (each.contribution, each.local_class)]:
+            real = each.contribution
+            if not self._classes.may_send(each.local_class, real.counter_set, self._created_s(each)):
+                self._count(dropped_samples=int(real.counts.sum()))
+                continue
+            for contribution, local_class in [*self._covers(), (real, each.local_class)]:
                 if not self._send(contribution, local_class, each):
                     self._count(without_token=int(contribution.real))
                     CLIENT_REPORTS.add(step="without-token")
@@ -232,7 +241,7 @@ class Client:
 
     def _covers(self) -> list[tuple[Contribution, LocalClass]]:
         """Cover reports before a real one, so that a share q of all reports are cover."""
-        classes = [key for index in self._indexes.values() for key, _ in index]
+        classes = self._classes.all()
         count = int(self._rng.geometric(1 - self._task.cover_rate)) - 1
         sets = list(self._plan.columns)
         return [
@@ -240,15 +249,21 @@ class Client:
             for _ in range(count)
         ]
 
+    def _created_s(self, due: Due) -> float:
+        """When its report says it was made: within its batch, also where the batch is over."""
+        return min(self._clock.now_s(), (due.batch + 1) * self._task.batch_s - 1)
+
     def _send(self, contribution: Contribution, local_class: LocalClass, due: Due) -> bool:
         """Seal and queue a report; False when there is no token for it."""
-        created_s = min(self._clock.now_s(), (due.batch + 1) * self._task.batch_s - 1)
+        created_s = self._created_s(due)
         day = int(created_s // DAY_S)
         if self._purse is not None and not self._purse.left(day):
             return False
         token = self._purse.take(day) if self._purse is not None else b""
-        signature = self._representative(local_class)
-        sealer = self._sealer(local_class.device)
+        if contribution.real:
+            self._classes.note(local_class, contribution.counter_set, created_s)
+        signature = self._classes.representative(local_class)
+        sealer = self._sealer(local_class.gpu_model)
         report = sealer.seal(contribution, signature, now_s=created_s, token=token)
         if self._on_contribution is not None:
             self._on_contribution(contribution, report)
@@ -257,13 +272,10 @@ class Client:
         self._count(reports=int(contribution.real), cover_reports=int(not contribution.real))
         return True
 
-    def _representative(self, local_class: LocalClass) -> Signature:
-        return self._indexes[local_class.device].representative(local_class)
-
-    def _sealer(self, device: int) -> Sealer:
-        if device not in self._sealers:
-            self._sealers[device] = Sealer(self._task, self._source.devices[device], self._encryptor)
-        return self._sealers[device]
+    def _sealer(self, gpu_model: str) -> Sealer:
+        if gpu_model not in self._sealers:
+            self._sealers[gpu_model] = Sealer(self._task, gpu_model, self._encryptor)
+        return self._sealers[gpu_model]
 
     def _count(self, **more: int) -> None:
         self._counts = replace(

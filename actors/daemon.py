@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penrose_ray.actors.client import ClientCounts
+    from penrose_ray.actors.sent_reports import SentReports
     from penrose_ray.capture.guard import Duty
     from penrose_ray.capture.source import EventSource
     from penrose_ray.clock import Clock
@@ -40,7 +41,7 @@ _STOP_S = 20.0
 
 
 class StateDirectory:
-    """Everything that a client keeps on a host: rings, spool, key; for its owner only."""
+    """Everything that a client keeps on a host: rings, spool, key, notes; for its owner only."""
 
     def __init__(self, path: Path) -> None:
         """Make the directory, or check that nobody else can open it.
@@ -57,6 +58,7 @@ class StateDirectory:
         self.rings = path / "rings"
         self.spool = path / "spool.sqlite"
         self.spool_key = path / "spool.key"
+        self.sent = path / "sent.sqlite"
         self._lock: int | None = None
 
     def lock(self) -> None:
@@ -119,8 +121,10 @@ class HostClient:
         *,
         clock: Clock,
         enrolment: EnrolmentSettings,
+        sent: SentReports | None = None,
         on_contribution: Callable[[Contribution, Report], object] | None = None,
     ) -> None:
+        """See `Client` for the arguments."""
         self._enrolled = enrolled(task, enrolment, clock)
         self._source = source
         source.open()
@@ -132,6 +136,7 @@ class HostClient:
             clock=clock,
             rng=np.random.default_rng(),
             enrolled=self._enrolled,
+            sent=sent,
             on_contribution=on_contribution,
         )
         self._guard = OverheadGuard(budget_percent=policy.max_overhead_percent, clock=clock)

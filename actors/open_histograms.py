@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,17 +16,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penrose_ray.actors.local_classes import LocalClass
     from penrose_ray.task import Task
     from penrose_ray.types import BatchId
 
 MOST_OPEN_CLASSES = 64
-
-
-class LocalClass(NamedTuple):
-    """A snippet class as one client numbers it."""
-
-    device: int
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +43,9 @@ class _Open:
 class OpenHistograms:
     """Samples by (local class, counter set) for the current batch.
 
-    With r = 0 a histogram is due as soon as it holds H samples. With r > 0 a client sends at most r reports
-    a (class, counter set, batch): samples go to a reservoir of r H (algorithm R, Vitter 1985), so what is
-    sent at the batch's end is unbiased however many samples came.
+    With r = 0 a histogram is due as soon as it holds H samples. With r > 0 samples go to a reservoir of r H
+    (algorithm R, Vitter 1985), so what is due at the batch's end is unbiased however many samples came.
+    `LocalClasses` keeps count of what was sent.
     """
 
     def __init__(
@@ -61,10 +55,9 @@ class OpenHistograms:
         self._rng = rng
         self._most_classes = most_classes
         self._classes: OrderedDict[LocalClass, dict[int, _Open]] = OrderedDict()
-        self._sent: dict[tuple[LocalClass, int], int] = {}
         self._batch: BatchId | None = None
         self.dropped_samples = 0
-        """Samples of histograms that stayed under min_samples, or beyond what r allowed."""
+        """Samples of histograms that stayed under min_samples."""
 
     def add(
         self, local_class: LocalClass, counter_set: int, bins: NDArray[np.int64], *, now_s: float
@@ -89,7 +82,6 @@ class OpenHistograms:
             return []
         due = [one for local_class in list(self._classes) for one in self._end(local_class, carry=True)]
         self._batch = batch
-        self._sent.clear()
         return due
 
     def finish(self) -> list[Due]:
@@ -140,14 +132,10 @@ class OpenHistograms:
 
     def _cut(self, local_class: LocalClass, counter_set: int, each: _Open) -> Iterator[Due]:
         size = self._task.samples_per_histogram
-        key = (local_class, counter_set)
         mixed = self._rng.permutation(each.bins)
         for start in range(0, len(mixed), size):
             part = mixed[start : start + size]
-            sent = self._sent.get(key, 0)
-            allowed = not self._task.reports_per_class or sent < self._task.reports_per_class
-            if allowed and len(part) >= self._task.min_samples:
-                self._sent[key] = sent + 1
+            if len(part) >= self._task.min_samples:
                 yield self._due(local_class, counter_set, part)
             else:
                 self.dropped_samples += len(part)

@@ -23,6 +23,7 @@ from penrose_ray.task import Task, verify
 
 if TYPE_CHECKING:
     from penrose_ray.actors.daemon import StateDirectory
+    from penrose_ray.actors.sent_reports import SentReports
     from penrose_ray.capture.guard import Duty
     from penrose_ray.capture.source import EventSource
     from penrose_ray.policy import OwnerPolicy
@@ -104,6 +105,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
             outbox,
             clock=SystemClock(),
             enrolment=enrolment,
+            sent=None if dry_run else _sent(task, directory, stack),
             on_contribution=shown.note if dry_run else None,
         )
         say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
@@ -219,6 +221,15 @@ def _outbox(
     for step in (outbox.close, route.close, outbox.end):  # undone from the last one on
         stack.callback(step)
     return outbox
+
+
+def _sent(task: Task, directory: StateDirectory, stack: contextlib.ExitStack) -> SentReports:
+    from penrose_ray.actors.sent_reports import SentReports  # noqa: PLC0415
+    from penrose_ray.transport.spool import spool_key  # noqa: PLC0415
+
+    sent = SentReports(task, directory.sent, spool_key(directory.spool_key))
+    stack.callback(sent.close)
+    return sent
 
 
 def _attested(way: Way, policy: OwnerPolicy, task: Task) -> Uploader:

@@ -2,8 +2,9 @@
 
 Of N reports with distinct tokens, an honest client draws a cover report with probability q. All but one in
 some 30,000 sums keep N (1 - q) - 4 sqrt(N q (1 - q)) real reports or more (four standard deviations of the
-binomial distribution). A client sends at most r reports into a sum and m hostile clients at most c each, so
-with r k + m c real reports at least k honest clients are in it.
+binomial distribution). A client, which is a host with all its GPUs, sends at most r real reports into a sum,
+also when it is restarted (`actors/sent_reports.py`), and m hostile clients at most c each, so with r k + m c
+real reports at least k honest clients are in it.
 
 In a task with noise and a target error a sum must also have so many reports that the noise is no more than
 that share of an average bin: what would be noise alone is not released, and spends no budget.

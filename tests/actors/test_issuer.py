@@ -19,7 +19,8 @@ from e2e.http_party import serving
 
 from penrose_ray.actors.client import Client, Enrolled
 from penrose_ray.actors.issuer import application
-from penrose_ray.actors.open_histograms import Due, LocalClass
+from penrose_ray.actors.local_classes import LocalClass
+from penrose_ray.actors.open_histograms import Due
 from penrose_ray.actors.parties import IssuedNameKey, Party
 from penrose_ray.actors.purse import Purse
 from penrose_ray.capture.replay import ReplaySource
@@ -240,7 +241,7 @@ def test_short_of_tokens_reports_go_at_random_weighted_by_samples(
     client = client_with(task, Coins(0), np.random.default_rng(5), bundled_trace)
     counts = [np.bincount([0] * n, minlength=128).astype(np.int64) for n in (30, 10)]
     due = [
-        Due(LocalClass(0, at), BatchId(DAY), Contribution(0, each, real=True))
+        Due(LocalClass("GPU", at), BatchId(DAY), Contribution(0, each, real=True))
         for at, each in enumerate(counts)
     ]
     rounds = 4000

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from penrose_ray.actors.open_histograms import Due, LocalClass, OpenHistograms
+from penrose_ray.actors.local_classes import LocalClass
+from penrose_ray.actors.open_histograms import Due, OpenHistograms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penrose_ray.task import Task
 
-A, B = LocalClass(0, 0), LocalClass(0, 1)
+A, B = LocalClass("GPU", 0), LocalClass("GPU", 1)
 DAY_S = 86_400.0
 
 
@@ -49,7 +50,7 @@ def test_classes_and_counter_sets_do_not_mix(make_task: Callable[..., Task]) -> 
 
 
 @pytest.mark.parametrize("allowed", [1, 3])
-def test_a_client_sends_at_most_r_reports_a_class_set_and_batch(
+def test_at_a_batchs_end_at_most_r_histograms_of_a_class_and_set_are_due(
     make_task: Callable[..., Task], allowed: int
 ) -> None:
     task = make_task(samples_per_histogram=50, reports_per_class=allowed, min_samples=10, batch_s=86_400)
@@ -107,7 +108,7 @@ def test_the_least_recently_used_class_makes_room(make_task: Callable[..., Task]
     histograms.add(B, 0, np.full(20, 1), now_s=0.0)
     histograms.add(A, 0, np.full(1, 1), now_s=0.0)
 
-    due = histograms.add(LocalClass(0, 2), 0, np.full(5, 1), now_s=0.0)
+    due = histograms.add(LocalClass("GPU", 2), 0, np.full(5, 1), now_s=0.0)
 
     assert [(each.local_class, total([each])) for each in due] == [(B, 20)]
 
@@ -121,7 +122,7 @@ def test_every_sample_is_sent_or_counted_as_dropped(make_task: Callable[..., Tas
     for step in range(300):
         count = int(rng.integers(1, 20))
         offered += count
-        place = LocalClass(0, int(rng.integers(6)))
+        place = LocalClass("GPU", int(rng.integers(6)))
         due += histograms.add(place, int(rng.integers(2)), rng.integers(0, 128, count), now_s=step * 7000.0)
     due += histograms.finish()
 

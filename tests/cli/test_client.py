@@ -155,6 +155,23 @@ def test_without_a_gateway_reports_wait_on_disk_for_the_next_start(
     assert "0 reports wait in the spool" in err
 
 
+def test_a_daemon_that_is_started_again_sends_nothing_more_in_the_batch(
+    call: Call, home: Path, gateway: str, design_keys: DesignKeys
+) -> None:
+    counters = fleet.counters_of(home / "trace.json.gz")
+    signed = fleet.signed_task(design_keys, counters, reports_per_class=1, cover_rate=0.0)
+    (home / "kineto.task").write_bytes(signed.encode())
+    made = []
+    for _ in range(3):
+        code, _, err = call(*arguments(home, gateway))
+        assert code == 0, err
+        made.append(json.loads(err.splitlines()[-1])["reports"])
+    assert made == [2, 0, 0]
+    assert call(*arguments(home, gateway, "--dry-run"))[1].count("\n") == 2, (
+        "a dry run shows them all the same"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

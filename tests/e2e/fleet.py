@@ -38,16 +38,17 @@ STENCIL = tuple(f"stencil_{n}" for n in range(15))
 
 
 def write_trace(
-    path: Path, seed: int, rounds: int, programs: Sequence[Sequence[str]] = (GEMM, STENCIL)
+    path: Path, seed: int, rounds: int, programs: Sequence[Sequence[str]] = (GEMM, STENCIL), gpus: int = 1
 ) -> None:
-    """A Kineto trace whose process alternates between programs, two snippets of each at a time."""
+    """A Kineto trace whose process alternates between programs, two snippets of each on a GPU at a time."""
     rng = np.random.default_rng(seed)
     events = []
     start_us = 0.0
-    for step in range(rounds * 4):
-        names = programs[step // 2 % len(programs)]
+    for step in range(rounds * 4 * gpus):
+        place = step // 2 // gpus
+        names = programs[place % len(programs)]
         for launch in range(SNIPPET):
-            duration_us = float(np.round(rng.lognormal(2 + 2 * (step // 2 % 2), 1.0), 3))
+            duration_us = float(np.round(rng.lognormal(2 + 2 * (place % 2), 1.0), 3))
             correlation = len(events) + 1
             events.append(
                 {
@@ -58,11 +59,14 @@ def write_trace(
                     "tid": 7,
                     "ts": start_us,
                     "dur": duration_us,
-                    "args": {"device": 0, "stream": 7, "correlation": correlation, "context": 1},
+                    "args": {"device": step % gpus, "stream": 7, "correlation": correlation, "context": 1},
                 }
             )
             start_us += duration_us + 1
-    trace = {"deviceProperties": [{"id": 0, "name": "Test GPU"}], "traceEvents": events}
+    trace = {
+        "deviceProperties": [{"id": gpu, "name": "Test GPU"} for gpu in range(gpus)],
+        "traceEvents": events,
+    }
     with gzip.open(path, "wt") as file:
         json.dump(trace, file)
 
