@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from penrose_ray.clock import Clock
     from penrose_ray.settings import LinkSettings
 
+_LOG = logging.getLogger("penrose_ray.client")
 _TIMEOUT_S = 30.0
 _PAUSE_S = 60.0
 """Nobody is asked so long after an answer that did not come."""
@@ -98,6 +100,7 @@ class HttpKeyServer:
             raise TransportError("The key server did not answer a moment ago.", remedy="It is asked again.")
         try:
             return self._party.ask(method, path, body)
-        except TransportError:
+        except TransportError as error:
             self._not_before_s = self._clock.now_s() + _PAUSE_S
+            _LOG.warning("no key server for now: %s", error)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
 
+_LOG = logging.getLogger("penrose_ray.client")
 _PAUSE_S = 60.0
 """Between two tries."""
 
@@ -68,8 +69,10 @@ class Purse:
 
     def top_up(self) -> None:
         """`fill`, and go without where the issuer is away or the day's tokens were spent before a restart."""
-        with contextlib.suppress(TransportError, QuotaError):
+        try:
             self.fill()
+        except (TransportError, QuotaError) as error:
+            _LOG.warning("no tokens for now: %s", error)
 
     def left(self, day: int) -> int:
         """Tokens of a day."""

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from e2e import fleet
 from e2e.http_party import serving
+from transport.servers import certificate
 
 from penrose_ray.actors.client import Client, Enrolled
 from penrose_ray.actors.issuer import application
@@ -31,7 +32,9 @@ from penrose_ray.policy import OwnerPolicy
 from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S, Verifier
 from penrose_ray.seal import Contribution
+from penrose_ray.settings import LinkSettings
 from penrose_ray.transport.outbox import Outbox
+from penrose_ray.transport.tls import server_context
 from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
@@ -144,6 +147,22 @@ def test_an_issuer_that_is_away_is_asked_again_after_a_pause(running: Running) -
     running.clock.advance(60)
     with pytest.raises(TransportError):
         purse.fill()
+
+
+def test_an_issuer_that_does_not_prove_who_it_is_gets_nothing_and_the_log_says_so(
+    running: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    credential = running.issuer.enrol("one")
+    pem, key = certificate(tmp_path, "issuer", hosts=("127.0.0.1",))
+    with serving(application(running.issuer), server_context(pem, key)) as url:
+        stranger = Purse(running.task, Party("issuer", url, credential), running.clock)
+        stranger.top_up()
+        assert stranger.left(DAY) == 0
+        assert "does not prove who it is" in caplog.text
+        known = Party("issuer", url, credential, LinkSettings(authorities=pem))
+        purse = Purse(running.task, known, running.clock)
+        purse.top_up()
+        assert purse.left(DAY) == 4
 
 
 def test_an_address_that_is_none_is_named(running: Running) -> None:

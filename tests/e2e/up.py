@@ -26,6 +26,7 @@ def config_in(tmp_path: Path, design_keys: DesignKeys) -> Path:
     for old, new in (
         ("configs/policy.toml", f"{tmp_path}/policy.toml"),
         ("keys/design_server.key", f"{tmp_path}/design_server.key"),
+        ("keys/metrics.token", f"{tmp_path}/metrics.token"),
         ('"releases"', f'"{tmp_path}/releases"'),
         ('"state"', f'"{tmp_path}/state"'),
         ('host = "0.0.0.0"', 'host = "127.0.0.1"'),
