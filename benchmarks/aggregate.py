@@ -3,7 +3,8 @@
 The baseline is the published setting without any journal: n = 1,024, one ciphertext a bin, gmpy2, from bytes.
 What needs Ray - HTTP intake and fleets of virtual clients - is in benchmarks/http.py and benchmarks/fleet.py.
 Every report is committed with synchronous=FULL in groups of 1,000, with a new id and a class of its own
-signature; the ciphertexts of 128 sealed reports are used in turn.
+signature; the ciphertexts of 128 sealed reports are used in turn. Reports come one by one, and as columns,
+which fleets send.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from gmpy2 import mpz
 from benchmarks.fleet import fleet_rounds
 from benchmarks.harness import Contender, arguments, finish, show, significant, take_turns
 from benchmarks.http import http_rounds
-from penrose_ray.aggregate.arrival import Arrival, Row, SumKey
+from penrose_ray.aggregate.arrival import Arrival, Outcome, Row, SumKey
+from penrose_ray.aggregate.block import Block
 from penrose_ray.aggregate.routing import bucket_of
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import ManualClock
@@ -79,6 +81,11 @@ class Traffic:
             for number in range(count)
         ]
 
+    def blocks(self, count: int) -> list[Block]:
+        """New reports as columns, in groups."""
+        reports = self.reports(count)
+        return [Block.of(reports[start : start + GROUP]) for start in range(0, count, GROUP)]
+
 
 def main() -> None:
     """Run all groups; the last line is the JSON object."""
@@ -127,22 +134,31 @@ def intake(traffic: Traffic, folder: Path, rounds: int) -> dict[str, Timing]:
             if switch == "1" and native.unavailable():
                 continue
             with switched(switch):
-                shard = stack.enter_context(service(traffic, folder / f"intake-{switch}"))
-            waiting = iter([traffic.reports(REPORTS) for _ in range(rounds + 1)])
-            contenders.append(Contender(name, partial(take_next, shard, waiting), REPORTS))
+                single = stack.enter_context(service(traffic, folder / f"intake-{switch}"))
+                columns = stack.enter_context(service(traffic, folder / f"columns-{switch}"))
+            reports = iter([traffic.reports(REPORTS) for _ in range(rounds + 1)])
+            blocks = iter([traffic.blocks(REPORTS) for _ in range(rounds + 1)])
+            contenders += [
+                Contender(name, partial(take_next, single, reports), REPORTS),
+                Contender(f"{name}, columns", partial(take_blocks, columns, blocks), REPORTS),
+            ]
         return take_turns(contenders, rounds=rounds)
 
 
 def intake_figures(timings: dict[str, Timing]) -> dict[str, object]:
     """Reports a second and core, and the ratios to the published setting."""
     paper_s, gmpy2_s = timings[BASELINE].median_s, timings["shard, gmpy2"].median_s
+    columns_s = timings["shard, gmpy2, columns"].median_s
     native_s = timings["shard, native"].median_s if "shard, native" in timings else None
+    native_columns_s = timings["shard, native, columns"].median_s if native_s else None
     return {
         "paper_baseline_per_s_core": significant(1 / paper_s),
         "durable_per_s_core": significant(1 / gmpy2_s),
         "durable_native_per_s_core": significant(native_s and 1 / native_s),
         "durable_vs_paper_ratio": significant(paper_s / gmpy2_s),
         "durable_native_vs_paper_ratio": significant(native_s and paper_s / native_s),
+        "durable_columns_vs_paper_ratio": significant(paper_s / columns_s),
+        "durable_native_columns_vs_paper_ratio": significant(native_columns_s and paper_s / native_columns_s),
     }
 
 
@@ -187,6 +203,13 @@ def take(shard: ShardService, arrivals: list[Arrival]) -> None:
     for start in range(0, len(arrivals), GROUP):
         answers = shard.accept(arrivals[start : start + GROUP])
         if any(answer.outcome.value != "accepted" for answer in answers):
+            raise RuntimeError("a report was not accepted")
+
+
+def take_blocks(shard: ShardService, waiting: Iterator[list[Block]]) -> None:
+    """Accept the next blocks of a prepared series; every report must be new."""
+    for block in next(waiting):
+        if shard.accept_block(block).counts() != {Outcome.ACCEPTED: len(block)}:
             raise RuntimeError("a report was not accepted")
 
 

@@ -80,19 +80,18 @@ class Chains:
 
     def _rows(self, chains: Sequence[Chain], pieces: Words) -> Words:
         """Address of the row of each piece of a chain: the n-th piece in this call has the n-th row."""
-        addresses = np.empty(len(pieces), dtype=np.int64)
+        indices: list[int] = []
         before, part = -1, 0
-        for i, piece in enumerate(pieces.tolist()):
+        for piece in pieces.tolist():
             part = part + 1 if piece == before else 0
             rows = chains[piece].rows
             if part == len(rows):
                 rows.append(self._new_row())
-            addresses[i] = self._address(rows[part])
+            indices.append(rows[part])
             before = piece
+        chunk, at = np.divmod(np.array(indices), _CHUNK)
+        addresses: Words = np.array(self._bases)[chunk] + at * self._stride
         return addresses
-
-    def _address(self, index: int) -> int:
-        return self._bases[index // _CHUNK] + index % _CHUNK * self._stride
 
     def _row(self, index: int) -> npt.NDArray[np.uint64]:
         row: npt.NDArray[np.uint64] = self._chunks[index // _CHUNK][index % _CHUNK]

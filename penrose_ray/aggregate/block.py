@@ -16,6 +16,7 @@ from penrose_ray.aggregate.arrival import Arrival, Outcome, Row, SumKey
 from penrose_ray.aggregate.id_index import ID_BYTES
 from penrose_ray.aggregate.routing import bucket_of
 from penrose_ray.aggregate.rows import DamagedRowError
+from penrose_ray.aggregate.sums import Addends
 from penrose_ray.types import BatchId, ClassId, ReportId
 
 if TYPE_CHECKING:
@@ -86,10 +87,6 @@ class Block:
         """Report ids in order."""
         return [ReportId(each) for each in _pieces(self.report_id)]
 
-    def blob_list(self) -> list[bytes]:
-        """Blobs in order."""
-        return _pieces(self.blobs)
-
     def keys(self, batch: BatchId) -> list[SumKey]:
         """The sum that each report joins."""
         class_ids = [ClassId(each) for each in _pieces(self.class_id)]
@@ -103,13 +100,17 @@ class Block:
             found.setdefault(key, []).append(at)
         return found
 
+    def addends(self, batch: BatchId) -> Addends:
+        """As they are added up."""
+        return Addends(self.groups(batch), self.ids(), _pieces(self.blobs))
+
     def arrivals(self) -> list[Arrival]:
         """The same, one by one."""
         kinds = list(
             zip(_pieces(self.class_id), _pieces(self.snippet_hash), _pieces(self.signature), strict=True)
         )
         columns = zip(
-            self.ids(), self.kind.tolist(), self.counter_set.tolist(), self.blob_list(), strict=True
+            self.ids(), self.kind.tolist(), self.counter_set.tolist(), _pieces(self.blobs), strict=True
         )
         found = []
         for report_id, kind, counter_set, blob in columns:

@@ -15,12 +15,11 @@ from penrose_ray.aggregate.thinning import kept
 from penrose_ray.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from penrose_ray.aggregate.block import Block
     from penrose_ray.aggregate.core import Core
+    from penrose_ray.aggregate.sums import Addends
     from penrose_ray.types import BatchId
 
     Rows = NDArray[np.bool_] | NDArray[np.int64]
@@ -50,15 +49,15 @@ class BlockIntake:
         if repeated.any():
             return self._take_apart(block, repeated)
         batch = self._core.shard.batch_for(block.created_hour)
-        blobs = block.blob_list()
-        judgement = _Judgement(block, blobs, batch, self._core)
+        addends = block.addends(batch)
+        judgement = _Judgement(block, addends, batch, self._core)
         judgement.judge()
         accepted = judgement.rows(Outcome.ACCEPTED)
         if len(accepted) == len(block):
-            self._keep(block, blobs, batch)
+            self._keep(block, addends, batch)
         elif len(accepted):
             part = block.part(accepted)
-            self._keep(part, part.blob_list(), batch)
+            self._keep(part, part.addends(batch), batch)
         return judgement.answer()
 
     def _take_apart(self, block: Block, repeated: NDArray[np.bool_]) -> BlockAnswer:
@@ -71,13 +70,12 @@ class BlockIntake:
             details |= answer.details
         return BlockAnswer(codes, details)
 
-    def _keep(self, block: Block, blobs: Sequence[bytes], batch: BatchId) -> None:
+    def _keep(self, block: Block, addends: Addends, batch: BatchId) -> None:
         with commit_of(len(block)), self._core.journal.change() as change:
             change.insert_block(block, batch)
-        groups = block.groups(batch)
-        self._core.shard.handle(Joined({key: len(places) for key, places in groups.items()}))
+        self._core.shard.handle(Joined({key: len(places) for key, places in addends.groups.items()}))
         try:
-            self._core.sums.add_groups(groups, block.ids(), blobs)
+            self._core.sums.add(addends)
         except JournalError:  # they are on disk; only the sums in memory lack them
             self._core.distrust()
 
@@ -95,15 +93,15 @@ def _repeated(block: Block) -> NDArray[np.bool_]:
 class _Judgement:
     """Outcomes of a block's reports; the rules are asked last to first, so the first one has its way."""
 
-    def __init__(self, block: Block, blobs: Sequence[bytes], batch: BatchId, core: Core) -> None:
-        self._block, self._blobs, self._batch, self._core = block, blobs, batch, core
+    def __init__(self, block: Block, addends: Addends, batch: BatchId, core: Core) -> None:
+        self._block, self._addends, self._batch, self._core = block, addends, batch, core
         self._codes = np.full(len(block), _CODE[Outcome.ACCEPTED], np.uint8)
         self._details: dict[Outcome, str] = {}
 
     def judge(self) -> None:
         """Ask every rule."""
         shard = self._core.shard
-        faults = self._core.sums.faults(self._blobs)
+        faults = self._core.sums.check(self._addends)
         for fault in faults.values():
             self._set(np.array(list(faults), np.int64), Outcome.REFUSED_CIPHERTEXT, fault.message)
             break

@@ -12,7 +12,7 @@ from penrose_ray.aggregate.events import Placed, Reweighed
 from penrose_ray.aggregate.routing import BUCKETS, bucket_of
 from penrose_ray.aggregate.shard import Shard
 from penrose_ray.aggregate.store import Journal
-from penrose_ray.aggregate.sums import Sums
+from penrose_ray.aggregate.sums import Addends, Sums
 from penrose_ray.aggregate.thinning import kept
 from penrose_ray.telemetry import COMMIT_REPORTS, COMMIT_SECONDS
 from penrose_ray.types import BucketId
@@ -99,7 +99,7 @@ class Core:
         weights: Counter[SumKey] = Counter()
         for group in _chunks(self.journal.rows(after=self.journal.folded())):
             rows = [row for row in group if row.bucket in counted and self.is_kept(row)]
-            self.sums.add(rows)
+            self.sums.add(Addends.of(rows))
             weights.update(row.key for row in rows)
         return weights
 

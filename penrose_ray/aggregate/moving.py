@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from penrose_ray.aggregate.core import INCOMING, OWNED, SEALED
 from penrose_ray.aggregate.events import BatchClosed, Placed
+from penrose_ray.aggregate.sums import Addends
 from penrose_ray.errors import JournalError
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Moves:
             for buckets, apply in ((gained, core.sums.add), (counted, core.sums.remove)):
                 for group in core.groups(buckets=buckets):
                     rows = [row for row in group if core.is_kept(row)]
-                    apply(rows)
+                    apply(Addends.of(rows))
                     touched.update(row.key for row in rows)
             change.delete_buckets(dropped)
             change.place(dict.fromkeys(placement.buckets, OWNED) | dict.fromkeys(dropped))

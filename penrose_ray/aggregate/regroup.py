@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penrose_ray.aggregate.events import Thinned
+from penrose_ray.aggregate.sums import Addends
 from penrose_ray.aggregate.thinning import kept
 
 if TYPE_CHECKING:
@@ -41,9 +42,8 @@ class Regroup:
             with core.changing() as change:
                 for group in core.groups(key=key):
                     ids = ((row, row.arrival.report_id) for row in group)
-                    core.sums.remove(
-                        [row for row, id_ in ids if kept(id_, before) and not kept(id_, halvings)]
-                    )
+                    gone = [row for row, id_ in ids if kept(id_, before) and not kept(id_, halvings)]
+                    core.sums.remove(Addends.of(gone))
                 change.thin(key, halvings)
             self._note({key: halvings}, {key})
 
@@ -81,8 +81,8 @@ class Regroup:
         numbered = [(arrival, row, _renamed(row, classes)) for arrival, row in core.journal.numbered(key=key)]
         moved = [each for each in numbered if each[1].key != each[2].key]
         counted = [(old, new) for _, old, new in moved if kept(old.arrival.report_id, halvings)]
-        core.sums.remove([old for old, _ in counted])
-        core.sums.add([new for _, new in counted])
+        core.sums.remove(Addends.of([old for old, _ in counted]))
+        core.sums.add(Addends.of([new for _, new in counted]))
         change.reclass({arrival: new for arrival, _, new in moved})
         gained.update(new.key for _, _, new in moved)
         return gained

@@ -28,6 +28,7 @@ from penrose_ray.aggregate.events import (
 from penrose_ray.aggregate.moving import Moves
 from penrose_ray.aggregate.regroup import Regroup
 from penrose_ray.aggregate.sub_sums import split
+from penrose_ray.aggregate.sums import Addends
 from penrose_ray.aggregate.thinning import keep_share
 from penrose_ray.aggregate.upkeep import Upkeep
 from penrose_ray.errors import JournalError
@@ -210,15 +211,15 @@ class ShardService:
             case Look(ids):
                 return Found(frozenset(self._core.journal.known(ids)))
             case Check(rows):
-                faults = self._core.sums.check(rows)
-                return Checked({report_id: fault.message for report_id, fault in faults.items()})
+                faults = self._core.sums.check(Addends.of(rows))
+                return Checked({rows[at].arrival.report_id: fault.message for at, fault in faults.items()})
             case Record(rows):
                 with commit_of(len(rows)):
                     self._core.journal.record(rows)
                 return Recorded()
             case Add(rows):
                 try:
-                    self._core.sums.add(rows)
+                    self._core.sums.add(Addends.of(rows))
                 except JournalError:  # they are on disk; only the sums in memory lack them
                     self._core.distrust()
         return None

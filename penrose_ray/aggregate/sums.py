@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from penrose_ray.aggregate.arrival import CHECKSUM_BYTES
 from penrose_ray.aggregate.rows import SumRecord
@@ -27,8 +27,30 @@ def id_checksum(ids: Iterable[ReportId]) -> int:
     """XOR of the SHA-256 of each id: the same for the same set in any order."""
     total = 0
     for report_id in ids:
-        total ^= int.from_bytes(hashlib.sha256(report_id).digest(), "big")
+        total ^= _checksum(report_id)
     return total
+
+
+def _checksum(report_id: ReportId) -> int:
+    return int.from_bytes(hashlib.sha256(report_id).digest(), "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Addends:
+    """Reports as they are added up; the lists are parallel."""
+
+    groups: Mapping[SumKey, Sequence[int]]
+    """Places of the reports of each sum; a report is in one or in none."""
+    ids: Sequence[ReportId]
+    blobs: Sequence[bytes]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Self:
+        """These rows, each to the sum of its key."""
+        groups: dict[SumKey, list[int]] = {}
+        for at, row in enumerate(rows):
+            groups.setdefault(row.key, []).append(at)
+        return cls(groups, [row.arrival.report_id for row in rows], [row.arrival.blob for row in rows])
 
 
 @dataclass(slots=True)
@@ -43,7 +65,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What checked rows of one key come to."""
+    """What checked reports of one key come to."""
 
     ids: frozenset[ReportId]
     blob: bytes
@@ -68,92 +90,82 @@ class Sums:
         self._gone: set[SumKey] = set()
         self._checked: dict[SumKey, _Part] = {}
 
-    def check(self, rows: Sequence[Row]) -> dict[ReportId, CiphertextError]:
-        """What is wrong with which of these rows' ciphertexts.
+    def check(self, addends: Addends) -> dict[int, CiphertextError]:
+        """What is wrong with which of these ciphertexts, by place.
 
         A product is a unit exactly when its factors are. Without the native kernel, and with few keys, it is
         cheaper to check the products that `add` needs anyway; they are kept for it.
         """
         self._checked = {}
-        groups = _by_key(rows) if self._checks_products else {}
-        if groups and len(groups) * _ROWS_A_KEY <= len(rows):
-            parts = self._parts(groups, rows)
+        groups, blobs = addends.groups, addends.blobs
+        if self._checks_products and len(groups) * _ROWS_A_KEY <= len(blobs):
+            parts = self._parts(addends)
             if parts and not self._validator.faults([part.blob for part in parts.values()]):
                 self._checked = parts
                 return {}
-        faults = self.faults([row.arrival.blob for row in rows])
-        return {rows[at].arrival.report_id: fault for at, fault in faults.items()}
-
-    def faults(self, blobs: Sequence[bytes]) -> dict[int, CiphertextError]:
-        """What is wrong with which of these blobs."""
         return self._validator.faults(blobs)
 
-    def _parts(self, groups: Mapping[SumKey, Sequence[int]], rows: Sequence[Row]) -> dict[SumKey, _Part]:
-        """The product of the rows of each key; nothing if a blob has not even the right length or range."""
-        products: Accumulators[SumKey] | PlainAccumulators[SumKey] = self._cipher.accumulators(len(rows))
+    def _parts(self, addends: Addends) -> dict[SumKey, _Part]:
+        """The product of each key; nothing if a blob has not even the right length or range."""
+        products: Accumulators[SumKey] | PlainAccumulators[SumKey]
+        products = self._cipher.accumulators(len(addends.blobs))
         try:
-            products.add_groups(groups, [row.arrival.blob for row in rows])
+            products.add_groups(addends.groups, addends.blobs)
         except CiphertextError:
             return {}
         return {
-            key: _Part(frozenset(rows[at].arrival.report_id for at in places), products.to_bytes(key))
-            for key, places in groups.items()
+            key: _Part(frozenset(addends.ids[at] for at in places), products.to_bytes(key))
+            for key, places in addends.groups.items()
         }
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Add committed rows, with the products of `check` where they are still of the same rows.
+    def add(self, addends: Addends) -> None:
+        """Add committed reports, with the products of `check` where they are still of the same reports.
 
         Raises:
             CapacityError: a sum would overflow.
             CiphertextError: a blob of wrong length or range.
         """
-        ids = [row.arrival.report_id for row in rows]
         parts, self._checked = self._checked, {}
-        self._add(_by_key(rows), ids, [row.arrival.blob for row in rows], parts)
+        groups, ids, hour = addends.groups, addends.ids, self._hour()
+        totals = [self._touch(key, hour) or self._begin(key, hour) for key in groups]
+        rest = self._merge(groups, ids, parts) if parts else groups
+        if rest:
+            self._totals.add_groups(rest, addends.blobs)
+        checksums = [_checksum(report_id) for report_id in ids]
+        for total, places in zip(totals, groups.values(), strict=True):
+            for at in places:
+                total.checksum ^= checksums[at]
+            total.stored = False
 
-    def add_groups(
-        self, groups: Mapping[SumKey, Sequence[int]], ids: Sequence[ReportId], blobs: Sequence[bytes]
-    ) -> None:
-        """Like `add`, with the places of each key's committed reports."""
-        self._add(groups, ids, blobs, {})
-
-    def _add(
-        self,
-        groups: Mapping[SumKey, Sequence[int]],
-        ids: Sequence[ReportId],
-        blobs: Sequence[bytes],
-        parts: Mapping[SumKey, _Part],
-    ) -> None:
-        totals = {key: self._touch(key) or self._begin(key) for key in groups}
+    def _merge(
+        self, groups: Mapping[SumKey, Sequence[int]], ids: Sequence[ReportId], parts: Mapping[SumKey, _Part]
+    ) -> dict[SumKey, Sequence[int]]:
+        """Add the parts that hold the same reports; the groups that are left."""
         rest: dict[SumKey, Sequence[int]] = {}
         for key, places in groups.items():
-            own = [ids[at] for at in places]
             part = parts.get(key)
-            if part and part.ids == set(own):
-                self._totals.merge(key, part.blob, len(own))
+            if part and part.ids == {ids[at] for at in places}:
+                self._totals.merge(key, part.blob, len(places))
             else:
                 rest[key] = places
-            totals[key].checksum ^= id_checksum(own)
-            totals[key].stored = False
-        if rest:
-            self._totals.add_groups(rest, blobs)
+        return rest
 
-    def _begin(self, key: SumKey) -> _Sum:
+    def _begin(self, key: SumKey, hour: int) -> _Sum:
         self._gone.discard(key)
-        total = self._hot[key] = _Sum(0, fresh(self._hour()))
+        total = self._hot[key] = _Sum(0, fresh(hour))
         return total
 
-    def remove(self, rows: Sequence[Row]) -> None:
-        """Take rows out of their sums again: multiply by the inverse of their product.
+    def remove(self, addends: Addends) -> None:
+        """Take reports out of their sums again: multiply by the inverse of their product.
 
         Raises:
-            ValueError: a row was not in its sum.
+            ValueError: a report was not in its sum.
         """
-        groups = _by_key(rows)
-        for key, part in self._parts(groups, rows).items():
-            total, left = self._touch(key), self._totals.weight(key) - len(groups[key])
+        hour = self._hour()
+        for key, part in self._parts(addends).items():
+            total, left = self._touch(key, hour), self._totals.weight(key) - len(part.ids)
             if total is None or left < 0:
-                raise ValueError(f"{len(groups[key])} reports to take out of a smaller sum {key}")
+                raise ValueError(f"{len(part.ids)} reports to take out of a smaller sum {key}")
             blob = self._cipher.difference(self._totals.to_bytes(key), part.blob)
             self._totals.discard(key)
             if left:
@@ -164,19 +176,19 @@ class Sums:
                 del self._hot[key]
                 self._gone.add(key)
 
-    def _touch(self, key: SumKey) -> _Sum | None:
+    def _touch(self, key: SumKey, hour: int) -> _Sum | None:
         total = self._hot.get(key)
         if total is None and key not in self._gone and (record := self._load(key)):
             self._totals.merge(key, record.blob, record.weight)
             checksum = int.from_bytes(record.id_checksum, "big")
             total = self._hot[key] = _Sum(checksum, record.score, stored=True)
-        if total is not None and (score := total.score.touched(self._hour())) is not total.score:
+        if total is not None and (score := total.score.touched(hour)) is not total.score:
             total.score, total.stored = score, False
         return total
 
     def record(self, key: SumKey) -> SumRecord | None:
         """A sum as it is now; this counts as a use."""
-        return self._record(key, total) if (total := self._touch(key)) else None
+        return self._record(key, total) if (total := self._touch(key, self._hour())) else None
 
     def _record(self, key: SumKey, total: _Sum) -> SumRecord:
         checksum = total.checksum.to_bytes(CHECKSUM_BYTES, "big")
@@ -213,11 +225,3 @@ class Sums:
 
     def __len__(self) -> int:
         return len(self._hot)
-
-
-def _by_key(rows: Sequence[Row]) -> dict[SumKey, list[int]]:
-    """Places of the rows of each key."""
-    groups: dict[SumKey, list[int]] = {}
-    for at, row in enumerate(rows):
-        groups.setdefault(row.key, []).append(at)
-    return groups

@@ -23,6 +23,8 @@ from penrose_ray.aggregate.rows import DamagedRowError
 from penrose_ray.aggregate.salvage import salvage
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import ManualClock
+from penrose_ray.crypto.ciphertext import join
+from penrose_ray.crypto.kernel import native
 from penrose_ray.crypto.packing import Slots, pack, unpack
 from penrose_ray.crypto.plain import PlainEncryptor, plaintexts_of
 from penrose_ray.errors import JournalError, JournalFullError
@@ -177,6 +179,23 @@ def test_sealed_reports_may_come_as_a_block(tmp_path: Path, task: Task, reports:
         assert answer.counts() == {Outcome.ACCEPTED: 5}
         (batch,) = shard.batches()
         assert reports.hits(shard.sums(batch.batch)) == Counter(range(5))
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_ciphertext_outside_the_group_is_refused_alone(
+    tmp_path: Path, task: Task, reports: Reports, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    monkeypatch.setenv(native.SWITCH, switch)
+    arrivals = reports.some(range(20))
+    outside = join([task.key().n] * task.profile().ciphertexts, task.profile())
+    arrivals[7] = replace(arrivals[7], blob=outside)
+    with ShardService(tmp_path / "sealed", task, ManualClock(NOW_S)) as shard:
+        answer = shard.accept_block(Block.of(arrivals))
+        assert answer.rows(Outcome.REFUSED_CIPHERTEXT).tolist() == [7]
+        again = shard.accept_block(Block.of([*arrivals[:3], *reports.some(range(20, 40))]))
+        assert again.counts() == {Outcome.KNOWN: 3, Outcome.ACCEPTED: 20}
+        (batch,) = shard.batches()
+        assert reports.hits(shard.sums(batch.batch)) == Counter([*range(7), *range(8, 40)])
 
 
 def test_an_opened_journal_holds_what_was_acknowledged(tmp_path: Path, plain: Task) -> None:
