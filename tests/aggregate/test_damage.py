@@ -168,6 +168,20 @@ def test_a_salvage_that_was_interrupted_is_done_again(tmp_path: Path, task: Task
     assert salvage(path).damaged == tmp_path / "shard.damaged-2"
 
 
+def test_a_journal_in_use_is_not_salvaged(tmp_path: Path, task: Task, reports: Reports) -> None:
+    path = tmp_path / "a#1 %41?.sqlite"  # SQLite opens it by an URI
+    with opened(path, task) as shard:
+        shard.accept(reports.some(range(3)))
+        with pytest.raises(JournalError, match="in use by another process"):
+            salvage(path)
+        shard.accept(reports.some(range(3, 5)))
+    assert salvage(path).kept == 5
+    with opened(path, task) as shard:
+        assert hits(shard, reports) == Counter(range(5))
+    with pytest.raises(JournalError, match="no journal"):
+        salvage(tmp_path / "nowhere" / "shard")
+
+
 def test_sums_without_rows_survive_a_salvage(tmp_path: Path, task: Task, reports: Reports) -> None:
     path, clock = tmp_path / "shard", ManualClock(NOW_S)
     shard = ShardService(path, task, clock)

@@ -184,7 +184,7 @@ _COLUMNS = "(start, end, deviceId, streamId, correlationId, shortName)"
 )
 def test_nsys_kernel_table_of_any_version_with_few_columns(tmp_path: Path, table: str) -> None:
     path = _nsys(
-        tmp_path / "r.sqlite",
+        tmp_path / "a#1 %41?.sqlite",  # SQLite opens it by an URI
         f"CREATE TABLE {table} {_COLUMNS}",
         f"INSERT INTO {table} VALUES (200, 300, 0, 7, 2, 2), (400, 390, 1, 7, 1, 2)",
         "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT)",

@@ -311,7 +311,7 @@ def test_what_opens_the_keys_must_be_in_the_environment(tmp_path: Path) -> None:
 
 def test_journals_are_whole_damaged_in_use_or_not_there(tmp_path: Path) -> None:
     assert service.journals(tmp_path / "none", running=False).status is OK
-    path = tmp_path / "shard-0.sqlite"
+    path = tmp_path / "shard#0 %41?.sqlite"  # SQLite opens it by an URI
     shutil.copy(ROOT / "tests" / "aggregate" / "journals" / "v1.journal", path)
     assert service.journals(tmp_path, running=False).status is OK
     whole = path.read_bytes()
