@@ -15,7 +15,7 @@ import pytest
 from e2e import up
 
 from penrose_ray.actors.processes import family
-from penrose_ray.cli.control import ControlServer, RunningError, refuse_if_running, request
+from penrose_ray.cli.control import ControlServer, RunningError, SlowError, refuse_if_running, request
 from penrose_ray.errors import JournalError, TransportError
 from penrose_ray.release.audit import read_audit
 from penrose_ray.transport.http import fetch_task
@@ -115,6 +115,20 @@ def test_what_goes_wrong_in_a_command_reaches_the_caller(tmp_path: Path) -> None
             request(tmp_path, "broken")
         with pytest.raises(TransportError, match="no command 'dance'"):
             request(tmp_path, "dance")
+
+
+def test_a_service_that_does_not_answer_in_time_is_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penrose_ray.cli.control._PING_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.bind(str(tmp_path / "control.sock"))
+        slow.listen()
+        with pytest.raises(SlowError, match=r"has not answered compact within 0\.05 s"):
+            request(tmp_path, "compact", timeout_s=0.05)
+        with pytest.raises(RunningError):
+            ControlServer(tmp_path, {})
+        assert (tmp_path / "control.sock").is_socket()
 
 
 def test_a_dead_service_s_socket_is_taken_over(tmp_path: Path) -> None:
