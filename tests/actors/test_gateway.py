@@ -20,7 +20,14 @@ from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.envelope import ServiceKey
-from penrose_ray.errors import JournalError, PortInUseError, RefusedReportError, TaskError, WrongKeyError
+from penrose_ray.errors import (
+    ConfigError,
+    JournalError,
+    PortInUseError,
+    RefusedReportError,
+    TaskError,
+    WrongKeyError,
+)
 from penrose_ray.seal import Contribution, Sealer
 from penrose_ray.snippet.minhash import signature
 from penrose_ray.task import sign, verify
@@ -235,7 +242,7 @@ def test_one_bad_report_among_good_ones_is_named_and_the_others_are_taken(servic
     "fault",
     [
         UnavailableError("The shard is restarting.", remedy="Again."),
-        JournalError("The disk is full.", remedy="Free it."),
+        JournalError("The disk of /srv/shard-0.sqlite is full.", remedy="Free it."),
     ],
     ids=["restarting", "disk full"],
 )
@@ -248,10 +255,22 @@ def test_while_a_shard_cannot_take_reports_clients_are_asked_to_come_back(
     with pytest.raises(BusyError) as caught:
         uploader.send(record)
     assert caught.value.retry_after_s == 1.0
+    problem = service.post(record)[1]
+    assert problem["detail"] == "A part of the service is not ready.", "its paths and names stay here"
 
     service.backend.fault = None
     uploader.send(record)
     assert service.backend.shard.counts().reports == 1
+
+
+def test_what_went_wrong_inside_is_told_to_the_log_alone(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.backend.fault = ConfigError("/srv/keys/service.key: no such file.", remedy="Check the path.")
+    status, problem = service.post(service.seal())
+    assert (status, problem["title"]) == (500, "config")
+    assert "/srv" not in str(problem)
+    assert "/srv/keys/service.key" in caplog.text
 
 
 def test_a_refusal_reaches_the_client_with_its_remedy(service: Service) -> None:

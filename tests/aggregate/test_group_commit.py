@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -60,16 +61,32 @@ def test_callers_that_wait_are_committed_together(
         assert reports.hits(shard.sums(batch.batch)) == Counter(range(10))
 
 
-def test_a_failed_commit_reaches_every_caller_in_it(
-    tmp_path: Path, task: Task, clock: ManualClock, reports: Reports, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("part", "method"), [("journal", "known"), ("sums", "check"), ("journal", "record"), ("sums", "add")]
+)
+@pytest.mark.parametrize("error", [JournalFullError("full.", remedy="Wait."), MemoryError()])
+def test_a_failed_step_reaches_every_caller_and_the_shard_goes_on(
+    tmp_path: Path,
+    task: Task,
+    clock: ManualClock,
+    reports: Reports,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    method: str,
+    error: Exception,
 ) -> None:
     with ShardService(tmp_path / "shard", task, clock, validate_states=True) as shard:
 
-        def full(_: object) -> None:
-            raise JournalFullError("full.", remedy="Wait.")
+        def failing(_: object) -> None:
+            raise error
 
+        committed = method == "add"
         with monkeypatch.context() as patch:
-            patch.setattr(shard._core.journal, "record", full)
-            with pytest.raises(JournalFullError):
-                shard.accept(reports.some(range(3)))
-        assert [answer.outcome for answer in shard.accept(reports.some(range(3)))] == [Outcome.ACCEPTED] * 3
+            patch.setattr(getattr(shard._core, part), method, failing)
+            with contextlib.nullcontext() if committed else pytest.raises(type(error)):
+                answers = shard.accept(reports.some(range(3)))
+                assert [answer.outcome for answer in answers] == [Outcome.ACCEPTED] * 3
+        expected = Outcome.KNOWN if committed else Outcome.ACCEPTED
+        assert [answer.outcome for answer in shard.accept(reports.some(range(3)))] == [expected] * 3
+        (batch,) = shard.batches()
+        assert reports.hits(shard.sums(batch.batch)) == Counter(range(3))
