@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penrose_ray.actors.client import Client
-from penrose_ray.actors.identities import enrolled
+from penrose_ray.actors.client import NOT_ENROLLED, Client, Enrolled
 from penrose_ray.capture.guard import OverheadGuard
 from penrose_ray.errors import ConfigError, KeyPermissionError
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from penrose_ray.clock import Clock
     from penrose_ray.policy import OwnerPolicy
     from penrose_ray.seal import Contribution
-    from penrose_ray.settings import EnrolmentSettings
     from penrose_ray.task import Task
     from penrose_ray.transport.outbox import Outbox
     from penrose_ray.wire import Report
@@ -59,6 +57,7 @@ class StateDirectory:
         self.spool = path / "spool.sqlite"
         self.spool_key = path / "spool.key"
         self.sent = path / "sent.sqlite"
+        self.tokens = path / "tokens.sqlite"
         self._lock: int | None = None
 
     def lock(self) -> None:
@@ -120,12 +119,12 @@ class HostClient:
         outbox: Outbox,
         *,
         clock: Clock,
-        enrolment: EnrolmentSettings,
+        enrolled: Enrolled = NOT_ENROLLED,
         sent: SentReports | None = None,
         on_contribution: Callable[[Contribution, Report], object] | None = None,
     ) -> None:
         """See `Client` for the arguments."""
-        self._enrolled = enrolled(task, enrolment, clock)
+        self._enrolled = enrolled
         self._source = source
         source.open()
         self._client = Client(
@@ -135,7 +134,7 @@ class HostClient:
             outbox,
             clock=clock,
             rng=np.random.default_rng(),
-            enrolled=self._enrolled,
+            enrolled=enrolled,
             sent=sent,
             on_contribution=on_contribution,
         )

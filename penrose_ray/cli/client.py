@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -22,12 +22,16 @@ from penrose_ray.errors import ConfigError, PolicyError
 from penrose_ray.task import Task, verify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penrose_ray.actors.client import Enrolled
     from penrose_ray.actors.daemon import StateDirectory
     from penrose_ray.actors.sent_reports import SentReports
     from penrose_ray.capture.guard import Duty
     from penrose_ray.capture.source import EventSource
     from penrose_ray.policy import OwnerPolicy
     from penrose_ray.seal import Contribution
+    from penrose_ray.settings import EnrolmentSettings
     from penrose_ray.transport.outbox import Outbox
     from penrose_ray.transport.route import Way
     from penrose_ray.transport.uploader import Uploader
@@ -76,13 +80,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.actors.daemon import HostClient, StateDirectory  # noqa: PLC0415 - numpy and capture
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
-    from penrose_ray.transport.direct import DirectUploader  # noqa: PLC0415
-    from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
 
     task = signed_task(task_file, signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
-    if enrolment.tokens_file is None and not dry_run:
-        enrolment = enrolment.model_copy(update={"tokens_file": state / "tokens.sqlite"})
     policy = _policy(policy_file)
     policy.check(task)
     directory = StateDirectory(state)
@@ -92,26 +92,25 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         ending = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ending.set())
-        shown = _Shown()
-        outbox = (
-            Outbox(DirectUploader(shown.print), SystemClock())
-            if dry_run
-            else _outbox(task, policy, gateway, directory, stack, socks=socks)
-        )
+        if dry_run:
+            parts = _rehearsed(task, enrolment)
+        else:
+            outbox = _outbox(task, policy, gateway, directory, stack, socks=socks)
+            parts = _Parts(outbox, _enrolled(task, enrolment, directory), _sent(task, directory, stack))
         client = HostClient(
             _source(source, trace, directory),
             task,
             policy,
-            outbox,
+            parts.outbox,
             clock=SystemClock(),
-            enrolment=enrolment,
-            sent=None if dry_run else _sent(task, directory, stack),
-            on_contribution=shown.note if dry_run else None,
+            enrolled=parts.enrolled,
+            sent=parts.sent,
+            on_contribution=parts.on_contribution,
         )
         say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
         duties = _Duties()
         counts = client.run(ending.is_set, wait=ending.wait, on_duty=duties.note)
-        say(duties.last if dry_run else f"{duties.last}\n{len(outbox)} reports wait in the spool")
+        say(duties.last if dry_run else f"{duties.last}\n{len(parts.outbox)} reports wait in the spool")
     say(json.dumps(asdict(counts)))
 
 
@@ -221,6 +220,38 @@ def _outbox(
     for step in (outbox.close, route.close, outbox.end):  # undone from the last one on
         stack.callback(step)
     return outbox
+
+
+class _Parts(NamedTuple):
+    """What a client is put together from."""
+
+    outbox: Outbox
+    enrolled: Enrolled
+    sent: SentReports | None = None
+    on_contribution: Callable[[Contribution, Report], object] | None = None
+
+
+def _rehearsed(task: Task, enrolment: EnrolmentSettings) -> _Parts:
+    """Of a dry run: it prints, keeps nothing and asks nobody."""
+    from penrose_ray.actors.rehearsal import rehearsal  # noqa: PLC0415
+    from penrose_ray.clock import SystemClock  # noqa: PLC0415
+    from penrose_ray.transport.direct import DirectUploader  # noqa: PLC0415
+    from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
+
+    shown = _Shown()
+    outbox = Outbox(DirectUploader(shown.print), SystemClock())
+    if task.tokens_per_day or task.identity != "plain":
+        say("nobody is asked: tokens are made up, and so is the name key unless it lies in name_key_file")
+    return _Parts(outbox, rehearsal(task, enrolment), on_contribution=shown.note)
+
+
+def _enrolled(task: Task, enrolment: EnrolmentSettings, directory: StateDirectory) -> Enrolled:
+    from penrose_ray.actors.identities import enrolled  # noqa: PLC0415
+    from penrose_ray.clock import SystemClock  # noqa: PLC0415
+
+    if enrolment.tokens_file is None:
+        enrolment = enrolment.model_copy(update={"tokens_file": directory.tokens})
+    return enrolled(task, enrolment, SystemClock())
 
 
 def _sent(task: Task, directory: StateDirectory, stack: contextlib.ExitStack) -> SentReports:

@@ -18,7 +18,6 @@ from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, RECORD, RingWrite
 from penrose_ray.capture.ring_source import RingSource
 from penrose_ray.clock import SystemClock
 from penrose_ray.policy import OwnerPolicy
-from penrose_ray.settings import EnrolmentSettings
 from penrose_ray.task import verify
 from penrose_ray.telemetry import CLIENT_SNIPPETS
 from penrose_ray.transport.direct import DirectUploader
@@ -90,7 +89,7 @@ def watch(state: StateDirectory, design_keys: DesignKeys) -> Callable[..., Clien
         source = RingSource(state.rings, vendor="nvidia", source="cupti", hold=64)
         task = verify(fleet.signed_task(design_keys, source.counters[:1], cover_rate=0.0).encode())
         outbox = Outbox(DirectUploader(records.append), SystemClock())
-        host = HostClient(source, task, POLICY, outbox, clock=SystemClock(), enrolment=EnrolmentSettings())
+        host = HostClient(source, task, POLICY, outbox, clock=SystemClock())
         between()
         enough = lambda: source.health().delivered >= launches  # noqa: E731
         return host.run(enough, wait=lambda _: None, on_duty=lambda _: None)
@@ -134,7 +133,7 @@ def test_programs_that_end_report_while_the_daemon_goes_on(
     task = verify(signed.encode())
     going_on = Program(state.rings, "stencil", 15)
     programs = [Program(state.rings, f"gemm_{number}", 12) for number in range(10)]
-    host = HostClient(source, task, POLICY, outbox, clock=SystemClock(), enrolment=EnrolmentSettings())
+    host = HostClient(source, task, POLICY, outbox, clock=SystemClock())
     going_on.run(snippets=0.5)
     for program in programs:
         program.run(snippets=0.75)
@@ -183,7 +182,7 @@ def test_unmodified_programs_that_end_leave_their_snippets_to_the_daemon(
     source = opencl_ring_source(state.rings)
     task = verify(fleet.signed_task(design_keys, source.counters[:1], sampling_interval=2).encode())
     outbox = Outbox(DirectUploader(lambda _: None), SystemClock())
-    host = HostClient(source, task, POLICY, outbox, clock=SystemClock(), enrolment=EnrolmentSettings())
+    host = HostClient(source, task, POLICY, outbox, clock=SystemClock())
     environment = opencl_environment(state.rings)
     left = [30, 40, 50]
     before = CLIENT_SNIPPETS.value()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shlex
@@ -17,10 +18,17 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import pytest
 from e2e import fleet
+from e2e.http_party import serving
 
+from penrose_ray.actors.issuer import application
+from penrose_ray.actors.parties import Party
+from penrose_ray.actors.purse import Purse
 from penrose_ray.capture.opencl_device import opencl_counters, pick_device, vendor_of
+from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.envelope import ServiceKey
 from penrose_ray.crypto.packing import unpack
+from penrose_ray.release.issuing import Issuer, IssuerKeys
+from penrose_ray.release.tokens import DAY_S
 from penrose_ray.task import sign, verify
 from penrose_ray.wire import RECORD_BYTES, decode
 
@@ -44,6 +52,22 @@ try:
     main()
 except SystemExit as ended:
     print(ended.code, *sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+LONG_S = 3_600_000_000
+"""No batch ends while a test runs."""
+
+CONNECTING = """
+import sys
+asked = []
+talking = {"socket.connect", "socket.getaddrinfo", "socket.sendto"}
+sys.addaudithook(lambda event, _: asked.append(event) if event in talking else None)
+from penrose_ray.cli.app import main
+try:
+    main()
+except SystemExit as ended:
+    print(ended.code, asked, file=sys.stderr)
 """
 
 
@@ -130,6 +154,44 @@ def test_a_dry_run_names_what_only_the_service_reads(
         assert (each["report_id"], each["signature"]) == (report.report_id.hex(), report.signature.hex())
 
 
+def test_a_dry_run_asks_nobody_and_costs_no_token(
+    home: Path, gateway: str, design_keys: DesignKeys, tmp_path: Path
+) -> None:
+    """An issuer that would answer hears nothing, in a task that needs it twice: for tokens and for names."""
+    keys = IssuerKeys.generate(int(SystemClock().now_s() // DAY_S), 2)
+    secret = bytes(range(32))
+    fields = {
+        "identity": "keyed",
+        "identity_key": hashlib.sha256(secret).digest(),
+        "tokens_per_day": 4,
+        "hostile_clients": 0,
+        "issuer_keys": keys.public().encode(),
+    }
+    signed = fleet.signed_task(design_keys, fleet.counters_of(home / "trace.json.gz"), **fields)
+    (home / "kineto.task").write_bytes(signed.encode())
+    issuer = Issuer(tmp_path / "issuer.sqlite", keys, tokens_per_day=4, clock=SystemClock())
+    with serving(application(issuer, name_key=secret)) as url:
+        credential = issuer.enrol("one")
+        enrolment = f'issuer_url = "{url}"\ncredential_variable = "CREDENTIAL"\n'
+        (home / "enrolment.toml").write_text(enrolment)
+        options = arguments(home, gateway, "--enrolment", home / "enrolment.toml", "--dry-run")
+        ended = subprocess.run(
+            [sys.executable, "-c", CONNECTING, *map(str, options)],
+            env={**os.environ, "CREDENTIAL": credential.hex()}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ended.stderr.splitlines()[-1] == "0 []", ended.stderr
+        purse = Purse(verify(signed.encode()), Party("issuer", url, credential), SystemClock())
+        purse.fill()
+        token = purse.take(keys.first_day)
+        purse.close()
+    issuer.close()
+    shown = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert {len(bytes.fromhex(each["token"])) for each in shown} == {len(token)}
+    assert {len(each["record"]) for each in shown} == {2 * RECORD_BYTES}
+    assert len(shown) == len({each["token"] for each in shown}) == 4, "as many as a day's tokens"
+    assert sorted(path.name for path in (home / "state").iterdir()) == ["client.pid"]
+
+
 def test_reports_arrive_and_nothing_in_the_request_tells_clients_apart(
     call: Call, home: Path, gateway: str
 ) -> None:
@@ -159,7 +221,7 @@ def test_a_daemon_that_is_started_again_sends_nothing_more_in_the_batch(
     call: Call, home: Path, gateway: str, design_keys: DesignKeys
 ) -> None:
     counters = fleet.counters_of(home / "trace.json.gz")
-    signed = fleet.signed_task(design_keys, counters, reports_per_class=1, cover_rate=0.0)
+    signed = fleet.signed_task(design_keys, counters, reports_per_class=1, cover_rate=0.0, batch_s=LONG_S)
     (home / "kineto.task").write_bytes(signed.encode())
     made = []
     for _ in range(3):

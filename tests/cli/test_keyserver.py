@@ -24,6 +24,8 @@ from penrose_ray.settings import LinkSettings
 from penrose_ray.snippet import signature
 from penrose_ray.snippet.key_server import EpochKeys
 from penrose_ray.snippet.oprf import Oprf
+from penrose_ray.transport.spool import Spool, spool_key
+from penrose_ray.wire import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,6 +90,16 @@ def test_a_key_server_serves_who_is_enrolled_and_keeps_count(call: Call, tmp_pat
     assert call("keyserver", "list", state, "--format", "json")[1].strip() == "[]"
 
 
+def signatures_in(state: Path) -> set[bytes]:
+    """Of the reports that wait in a client's spool."""
+    found = set()
+    with Spool(state / "spool.sqlite", spool_key(state / "spool.key")) as spool:
+        while waiting := spool.first(0.0):
+            found.add(decode(waiting.record).signature)
+            spool.remove(waiting.number)
+    return found
+
+
 def test_a_client_gets_the_name_key_from_the_issuer(
     call: Call, tmp_path: Path, design_keys: DesignKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,11 +122,11 @@ def test_a_client_gets_the_name_key_from_the_issuer(
     code, out, err = call("task", "show", tmp_path / "fleet.task", "--format", "json")
     assert json.loads(out)[0]["identity_key"] == printed.strip()
     run = [
-        "client", "run", tmp_path / "fleet.task", "--gateway", "http://127.0.0.1:9", "--dry-run",
+        "client", "run", tmp_path / "fleet.task", "--gateway", "http://127.0.0.1:9",
         "--policy", tmp_path / "policy.toml", "--source", "trace", "--trace", trace,
-        "--state", tmp_path / "state",
+        "--state",
     ]  # fmt: skip
-    assert call(*run)[0] == 10, "a keyed task, and no key"
+    assert call(*run, tmp_path / "none")[0] == 10, "a keyed task, and no key"
 
     enrolment = tmp_path / "enrolment.toml"
     known = 'credential_variable = "CREDENTIAL"\n'
@@ -122,16 +134,20 @@ def test_a_client_gets_the_name_key_from_the_issuer(
     serve = ("issuer", "serve", tmp_path / "issuer.key", state, "--name-key", names)
     with process(*serve, "--certificate", pem, "--key", pem_key) as url:
         enrolment.write_text(f'issuer_url = "{url}"\n{known}[link]\nauthorities = "{pem}"\n')
-        code, out, err = call(*run, "--enrolment", enrolment)
+        code, _, err = call(*run, tmp_path / "issued", "--enrolment", enrolment)
         enrolment.write_text(f'issuer_url = "{url}"\n{known}')
-        assert call(*run, "--enrolment", enrolment)[0] == 45, "its certificate is nobody's here"
+        unknown = call(*run, tmp_path / "none", "--enrolment", enrolment)[0]
+        assert unknown == 45, "its certificate is nobody's here"
     assert code == 0, err
     enrolment.write_text(f'issuer_url = "http://10.0.0.9:8470"\n{known}')
-    code, _, refused = call(*run, "--enrolment", enrolment)
+    code, _, refused = call(*run, tmp_path / "none", "--enrolment", enrolment)
     assert (code, "Plain http to the issuer at 10.0.0.9" in refused) == (10, True)
-    from_issuer = {json.loads(line)["signature"] for line in out.splitlines()}
+    from_issuer = signatures_in(tmp_path / "issued")
     enrolment.write_text(f'name_key_file = "{names}"\n')
-    code, out, err = call(*run, "--enrolment", enrolment)
+    code, _, err = call(*run, tmp_path / "filed", "--enrolment", enrolment)
     assert code == 0, err
-    assert {json.loads(line)["signature"] for line in out.splitlines()} == from_issuer
+    assert signatures_in(tmp_path / "filed") == from_issuer
     assert len(from_issuer) == 2
+    code, out, err = call(*run, tmp_path / "dry", "--enrolment", enrolment, "--dry-run")
+    assert code == 0, err
+    assert {bytes.fromhex(json.loads(line)["signature"]) for line in out.splitlines()} == from_issuer
