@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,79 @@ def test_constraints_pin_what_is_asked_for_inside_its_range(extra: str) -> None:
         version = pins().get(canonicalize_name(requirement.name), "")
         assert version, f"make constraints: {requirement.name} is not in constraints.txt"
         assert requirement.specifier.contains(version), f"make constraints: {requirement} is not {version}"
+
+
+PRIVATE = (
+    "keys/design_server.key",
+    "keys/metrics.token",
+    "state/keys/ledger.key",
+    "state/keys/gateway-tls.pem",
+    "state/1f2e3d/shard-0.sqlite",
+    "state/1f2e3d/shard-0.sqlite-wal",
+    "state/audit.jsonl",
+    "releases/1f2e3d.ledger",
+    "releases/1f2e3d-7.handover",
+    "releases/labels.json",
+    "shares/share-2.key",
+    "out/keys/design_server.key",
+    "configs/issuer.key",
+    "scripts/issuer.sqlite",
+    "penrose_ray/issuer-tls.key",
+    ".design_server.key.0123456789abcdef",
+    "design_server.key",
+    "issuer.pub",
+    "gateway.pem",
+    "gatekeeper.sqlite",
+    "fleet.task",
+    "r.parquet",
+    "enrolment.toml",
+    "proof.json",
+    "receipts.jsonl",
+)
+"""Files that the commands of the documents write into a checkout."""
+
+
+def plant(folder: Path) -> Path:
+    """A checkout's ignore files, a module and everything that must stay here."""
+    for name in (".gitignore", ".rayignore"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in (*PRIVATE, "penrose_ray/seal.py", "scripts/coverage.py", "configs/fleet.toml"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    return folder
+
+
+@pytest.mark.parametrize("gitignore", [True, False], ids=["with .gitignore", "with .rayignore alone"])
+def test_a_submitted_working_directory_holds_no_key_and_no_journal(
+    tmp_path: Path, *, gitignore: bool
+) -> None:
+    packaging = pytest.importorskip("ray._private.runtime_env.packaging", reason="Ray packs the directory")
+    (tmp_path / "checkout").mkdir()
+    target = tmp_path / "package.zip"
+    packaging.create_package(str(plant(tmp_path / "checkout")), target, include_gitignore=gitignore)
+    with zipfile.ZipFile(target) as package:
+        packed = set(package.namelist())
+    assert {"penrose_ray/seal.py", "scripts/coverage.py", "configs/fleet.toml"} <= packed
+    assert packed & set(PRIVATE) == set()
+
+
+def test_git_adds_no_key_and_no_journal_and_ignores_nothing_that_it_tracks(tmp_path: Path) -> None:
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("git is asked")
+
+    def asked(folder: Path, *arguments: str) -> set[str]:
+        done = subprocess.run([git, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+        return set(done.stdout.splitlines())
+
+    asked(plant(tmp_path), "init", "-q")
+    asked(tmp_path, "add", ".")
+    added = asked(tmp_path, "ls-files")
+    assert "penrose_ray/seal.py" in added
+    assert added & set(PRIVATE) == set()
+    if (ROOT / ".git").exists():
+        assert asked(ROOT, "ls-files", "-ci", "--exclude-standard") == set()
 
 
 def test_the_version_stands_in_one_place() -> None:
