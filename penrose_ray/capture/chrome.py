@@ -61,6 +61,8 @@ class ChromeReport:
     damaged: int = 0
     """Events left out."""
     repaired: int = 0
+    viewer_events: int = 0
+    """Events with a duration in an export for a trace viewer, which names no kernels; 0 in other files."""
     broken_stream: str = ""
     """The decompressor's complaint, when the file ends early."""
 

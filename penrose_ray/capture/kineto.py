@@ -38,6 +38,8 @@ _U16 = 0xFFFF
 _U32 = 0xFFFFFFFF
 _I63 = (1 << 63) - 1
 _MOST_SIZES = 10_000
+_MOST_VIEWER_EVENTS = 1_000_000
+"""XLA's export keeps the earliest ones, unless TF_PROFILER_TRACE_VIEWER_MAX_EVENTS says otherwise."""
 
 _ROW = (
     "name_id",
@@ -206,8 +208,16 @@ def _collect(
         chosen = [event for event in events if event.cat in _KERNEL and event.ph == "X"]
         kernels.add(chosen, gap=lost_before or lost > 0)
         lost_before = (lost_before or lost > 0) and not chosen
+        if _for_a_viewer(report.header):
+            report.viewer_events += sum(event.ph == "X" for event in events)
         if operators is not None:
             operators.add(events)
+
+
+def _for_a_viewer(header: dict[str, Any]) -> bool:
+    """Whether XLA wrote the file, from an xplane, for people to look at."""
+    metadata = header.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("highres-ticks") is True
 
 
 def _account(report: ChromeReport, name: str, tally: Tally) -> None:
@@ -219,6 +229,11 @@ def _account(report: ChromeReport, name: str, tally: Tally) -> None:
         tally.warn(f"{prefix}{report.repaired} events were not valid JSON and were repaired.")
     if report.broken_stream:
         tally.warn(f"{prefix}the compressed file is cut off or damaged: {report.broken_stream}.")
+    if report.viewer_events:
+        tally.warn(f"{prefix}an export for a trace viewer names no kernels: give the .xplane.pb beside it.")
+    if report.viewer_events == _MOST_VIEWER_EVENTS:
+        tally.gaps += 1
+        tally.warn(f"{prefix}the export ends at {_MOST_VIEWER_EVENTS:,} events: later ones are lost.")
     if report.found and not report.complete:
         tally.warn(f"{prefix}the list of events does not end: the file is cut off, or its writer was killed.")
 

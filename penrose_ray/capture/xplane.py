@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = "xplane"
-_SPACE_PLANES = 1
+_SPACE_PLANES, _SPACE_ERRORS, _SPACE_WARNINGS = 1, 2, 3
 _PLANE_NAME, _PLANE_LINES, _PLANE_EVENTS, _PLANE_STATS, _PLANE_OWN_STATS = 2, 3, 4, 5, 6
 _LINE_ID, _LINE_NAME, _LINE_START_NS, _LINE_EVENTS = 1, 2, 3, 4
 _EVENT_KIND, _EVENT_OFFSET_PS, _EVENT_DURATION_PS, _EVENT_STATS = 1, 2, 3, 4
 _STAT_KIND, _STAT_UINT, _STAT_INT, _STAT_STRING = 1, 3, 4, 5
 _ENTRY_KEY, _ENTRY_VALUE, _NAMED = 1, 2, 2
 _GPU_PLANE = re.compile(r"/device:GPU:(\d+)")
+_DROPPED = re.compile(r"(\d+) events dropped because")
 _STREAM_LINE = re.compile(r"Stream #(\d+)(?:\((.*)\))?")
 
 
@@ -51,6 +52,9 @@ def is_xplane(head: bytes) -> bool:
 def read_xplane(path: Path) -> Recording:
     """The kernels on all GPU planes; copies are left out.
 
+    A profiler whose buffers were full says in the file how many events it dropped, not which: it is a gap,
+    counted and warned of.
+
     Raises:
         TraceError: the protobuf is damaged.
     """
@@ -59,8 +63,11 @@ def read_xplane(path: Path) -> Recording:
     try:
         with plain(path) as stream:
             data = stream.read()
-        for raw in children(data, _SPACE_PLANES):
-            linked += _add_plane(raw, rows)
+        for field, value in fields(data):
+            if field == _SPACE_PLANES and isinstance(value, bytes):
+                linked += _add_plane(value, rows)
+            elif field in (_SPACE_ERRORS, _SPACE_WARNINGS):
+                _add_notice(text(value), tally)
     except (WireFormatError, EOFError, OSError, zlib.error) as error:
         raise TraceError(
             f"{path} is a damaged xplane file: {error}.", remedy="Copy it again or profile once more."
@@ -74,6 +81,16 @@ def read_xplane(path: Path) -> Recording:
         tally=tally,
         operators_linked=linked,
     )
+
+
+def _add_notice(notice: str, tally: Tally) -> None:
+    """What the profiler says of itself; its text names the host and is not repeated."""
+    dropped = sum(map(int, _DROPPED.findall(notice)))
+    if dropped:
+        tally.gaps += 1
+        tally.warn(f"The profiler dropped {dropped:,} events, launches among them: its buffers were full.")
+    else:
+        tally.warn("The profiler reports an error or a warning: launches may be missing.")
 
 
 def _add_plane(raw: bytes, rows: LaunchRows) -> int:

@@ -219,6 +219,20 @@ def test_empty_event_at_the_end_is_no_fault(kernel_event: Kernel, write_kineto: 
     assert recording.tally.damaged == 0
 
 
+@pytest.mark.parametrize(("events", "gaps"), [(999_999, 0), (1_000_000, 1)])
+def test_export_for_a_viewer_that_reached_its_limit_is_a_gap(tmp_path: Path, events: int, gaps: int) -> None:
+    """XLA writes it beside the xplane: no categories, an empty event last, a million events at most."""
+    named = b'{"ph":"M","pid":1,"name":"process_name","args":{"name":"/device:GPU:0"}},'
+    event = b'{"ph":"X","pid":1,"tid":13,"ts":1.5,"dur":0.5,"name":"fusion","args":{"correlation_id":"7"}},'
+    path = tmp_path / "trace.json"
+    head = b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":['
+    path.write_bytes(head + named + event * events + b"{}]}")
+    health = summarise(path).health
+    assert (health.seen, health.gaps, health.damaged) == (0, gaps, 0)
+    assert any("give the .xplane.pb beside it" in each for each in health.warnings)
+    assert any("ends at 1,000,000 events" in each for each in health.warnings) is bool(gaps)
+
+
 def test_base_time_behind_the_events_counts(kernel_event: Kernel, tmp_path: Path) -> None:
     path = tmp_path / "base.json"
     path.write_text(
