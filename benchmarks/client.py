@@ -22,8 +22,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar, Self
 
-from benchmarks.harness import Contender, arguments, finish, significant, take_turns
-from benchmarks.transport import keys
+from benchmarks.harness import Contender, arguments, finish, frozen_keys, significant, take_turns
 from penrose_ray.capture.nvml import DRAM, NvmlSource
 from penrose_ray.capture.opencl_device import pick_device, vendor_of
 from penrose_ray.clock import SystemClock
@@ -122,7 +121,7 @@ def task_for(vendor: str) -> Task:
     return Task(
         name="benchmark",
         demo=True,
-        public_key=keys().paillier.public_key.to_bytes(),
+        public_key=frozen_keys().paillier.public_key.to_bytes(),
         counter_sets=sets,
         rotation=(tuple(each.name for each in sets),),
         sampling_interval=INTERVAL,
@@ -282,7 +281,7 @@ def measure(rounds: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name, gateway() as url:
         folder = Path(name)
         task = task_for(vendor or "unknown")
-        (folder / "fleet.task").write_bytes(sign(task, keys().signing).encode())
+        (folder / "fleet.task").write_bytes(sign(task, frozen_keys().signing).encode())
         within = cost_of(folder, url, program, budget_percent=3.0)
         always = cost_of(folder, url, program, budget_percent=100.0)
     sealing = seal_ms(rounds)
@@ -315,10 +314,7 @@ def main() -> None:
     """Run and print."""
     options = arguments(__doc__ or "")
     result = measure(options.rounds)
-    if not options.json:
-        for name, value in result.items():
-            print(f"{name:<32} {value}")
-    finish(result)
+    finish(result, table=not options.json)
 
 
 if __name__ == "__main__":

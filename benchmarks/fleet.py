@@ -8,15 +8,11 @@ acknowledgement. The first batch, in which the matcher learns 2,000 classes, war
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness import arguments, finish, significant
+from benchmarks.harness import arguments, finish, service, significant
 from penrose_ray.actors.remote import ask
-from penrose_ray.actors.topology import build
-from penrose_ray.settings import load_settings
 from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
@@ -38,54 +34,22 @@ run_s = 1.0
 
 [mixes.uniform]
 """
-_SERVICE = """\
-policy_file = "{home}/policy.toml"
-
-[task]
-name = "benchmark"
-demo = true
-slot_profile = "plain3072"
-tokens_per_day = 0
-batch_s = 7_200
-
-[[task.counters]]
-name = "duration"
-unit = "ns"
-source = "benchmark"
-vendors = ["none"]
-scale = "log"
-low = 100.0
-high = 1e9
-
-[service]
-shards = {shards}
-state_dir = "{home}/state"
-
-[design_server]
-key_file = "{home}/design.key"
-create_key = true
-releases_dir = "{home}/releases"
-
+_CLIENTS = """
 [[clients]]
 kind = "fleet"
 simulation = "{home}/simulation.toml"
-count = {fleets}
+count = %d
 sealed_one_in = 0
 """
 
 
 def fleet_rounds(rounds: int) -> dict[str, object]:
     """Seconds and reports of a batch: medians over the rounds."""
-    with tempfile.TemporaryDirectory(prefix="penrose-bench-") as folder:
-        home = Path(folder)
-        (home / "policy.toml").write_text("allow_demo = true\n")
-        (home / "simulation.toml").write_text(_SIMULATION)
-        config = home / "service.toml"
-        config.write_text(_SERVICE.format(home=home, shards=SHARDS, fleets=FLEETS))
-        with build(*load_settings(config)) as topology:
-            last = topology.task.batch_of(time.time()) - 1
-            batches = [BatchId(last - back) for back in range(rounds, -1, -1)]
-            cold, *warm = [_round(topology, batch) for batch in batches]
+    task = 'slot_profile = "plain3072"\nbatch_s = 7_200'
+    with service(shards=SHARDS, task=task, more=_CLIENTS % FLEETS, simulation=_SIMULATION) as topology:
+        last = topology.task.batch_of(time.time()) - 1
+        batches = [BatchId(last - back) for back in range(rounds, -1, -1)]
+        cold, *warm = [_round(topology, batch) for batch in batches]
     seconds, reports = (statistics.median(each) for each in zip(*warm, strict=True))
     return {
         "fleet_100k_s": significant(seconds),

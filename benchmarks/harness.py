@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import statistics
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,38 @@ from penrose_ray.crypto.kernel.native import SWITCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from penrose_ray.actors.topology import Topology
+    from penrose_ray.crypto.keyfile import DesignKeys
+
+_TEST_KEYS = Path(__file__).parents[1] / "tests" / "vectors" / "test_keys.json"
+_SERVICE = """\
+policy_file = "{home}/policy.toml"
+
+[task]
+name = "benchmark"
+demo = true
+tokens_per_day = 0
+{task}
+
+[[task.counters]]
+name = "duration"
+unit = "ns"
+source = "benchmark"
+vendors = ["none"]
+scale = "log"
+low = 100.0
+high = 1e9
+
+[service]
+shards = {shards}
+state_dir = "{home}/state"
+
+[design_server]
+key_file = "{home}/design.key"
+create_key = true
+releases_dir = "{home}/releases"
+"""
 
 
 @dataclass(frozen=True)
@@ -79,6 +112,44 @@ def without_native() -> Iterator[None]:
             os.environ[SWITCH] = old
 
 
+@contextlib.contextmanager
+def service(*, shards: int, task: str = "", more: str = "", **files: str) -> Iterator[Topology]:
+    """A service on Ray in a folder of its own, with a demo task of one counter and without tokens.
+
+    Args:
+        shards: how many.
+        task: further lines of the table `[task]`.
+        more: further tables; `{home}` stands for the folder.
+        files: contents of the TOML files `NAME.toml` in the folder.
+    """
+    from penrose_ray.actors.topology import build  # noqa: PLC0415 - Ray, which few benchmarks need
+    from penrose_ray.settings import load_settings  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="penrose-bench-") as folder:
+        home = Path(folder)
+        for name, text in {"policy": "allow_demo = true\n", **files}.items():
+            (home / f"{name}.toml").write_text(text)
+        config = home / "service.toml"
+        config.write_text((_SERVICE + more).format(home=home, shards=shards, task=task))
+        with build(*load_settings(config)) as topology:
+            yield topology
+
+
+def frozen_keys() -> DesignKeys:
+    """The frozen TEST keys: no key is generated in a benchmark."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+
+    from penrose_ray.crypto.keyfile import DesignKeys  # noqa: PLC0415
+    from penrose_ray.crypto.private_key import PrivateKey  # noqa: PLC0415
+
+    frozen = json.loads(_TEST_KEYS.read_text())
+    pair = frozen["std3072"]
+    return DesignKeys(
+        PrivateKey(int(pair["p"], 16), int(pair["q"], 16)),
+        Ed25519PrivateKey.from_private_bytes(bytes.fromhex(frozen["signing_seed"])),
+    )
+
+
 def machine() -> dict[str, object]:
     """CPU model, cores of this process, load and versions."""
     info = Path("/proc/cpuinfo")
@@ -116,6 +187,9 @@ def show(timings: dict[str, Timing], *, unit: str = "ms") -> None:
         print(f"{timing.name:<44} {median} {ratio:>10.1f} x  +-{timing.spread:.0%}")
 
 
-def finish(result: dict[str, object]) -> None:
-    """Print the JSON object, as the last line."""
+def finish(result: dict[str, object], *, table: bool = False) -> None:
+    """Print the JSON object, as the last line; before it a line for each value with `table`."""
+    if table:
+        for name, value in result.items():
+            print(f"{name:<40} {value}")
     print(json.dumps({**result, "machine": machine()}))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +19,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.harness import arguments, finish, significant
+from benchmarks.harness import arguments, finish, service, significant
 from penrose_ray.actors.remote import ask
-from penrose_ray.actors.topology import build
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import BINS, Slots, pack
-from penrose_ray.settings import load_settings
 from penrose_ray.snippet.minhash import scheme
 from penrose_ray.types import ReportId
 from penrose_ray.wire import Report, encode
@@ -43,50 +40,19 @@ SINGLY, TOGETHER = 6_000, 30_000
 """Reports of a round with one, and with many a request."""
 MANY = 100
 CALM_S = 3.0
-_SERVICE = """\
-policy_file = "{home}/policy.toml"
-
-[task]
-name = "benchmark"
-demo = true
-tokens_per_day = 0
-
-[[task.counters]]
-name = "duration"
-unit = "ns"
-source = "benchmark"
-vendors = ["none"]
-scale = "log"
-low = 100.0
-high = 1e9
-
-[service]
-shards = 2
-state_dir = "{home}/state"
-
-[design_server]
-key_file = "{home}/design.key"
-create_key = true
-releases_dir = "{home}/releases"
-"""
 
 
 def http_rounds(rounds: int) -> dict[str, object]:
     """Reports a second in both settings, and the latency at half load; medians over the rounds."""
-    with tempfile.TemporaryDirectory(prefix="penrose-bench-") as folder:
-        home = Path(folder)
-        (home / "policy.toml").write_text("allow_demo = true\n")
-        config = home / "service.toml"
-        config.write_text(_SERVICE.format(home=home))
-        with build(*load_settings(config)) as topology:
-            sender = Sender(topology.url, topology.task)
-            singly, together = [], []
-            for _ in range(rounds + 1):
-                singly.append(sender.rate(SINGLY, 1))
-                together.append(sender.rate(TOGETHER, MANY))
-            rate = statistics.median(singly[1:])
-            gateway_s = sender.gateway_s(ask(topology.gateway.pid.remote()))
-            latencies = sender.latencies_s(rate / 2, CALM_S)
+    with service(shards=2) as topology:
+        sender = Sender(topology.url, topology.task)
+        singly, together = [], []
+        for _ in range(rounds + 1):
+            singly.append(sender.rate(SINGLY, 1))
+            together.append(sender.rate(TOGETHER, MANY))
+        rate = statistics.median(singly[1:])
+        gateway_s = sender.gateway_s(ask(topology.gateway.pid.remote()))
+        latencies = sender.latencies_s(rate / 2, CALM_S)
     return {
         "http_reports_per_s": significant(rate),
         "http_gateway_per_s_core": significant(SINGLY / gateway_s),

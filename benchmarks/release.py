@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.harness import Contender, machine, significant, take_turns
+from benchmarks.harness import Contender, frozen_keys, machine, significant, take_turns
+from penrose_ray.aggregate.arrival import PartialSum
+from penrose_ray.aggregate.sums import id_checksum
 from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.dealer import deal
-from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.packing import Slots, pack
-from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.histogram import Axis, Counter, CounterSet
 from penrose_ray.opening import open_sums
 from penrose_ray.release.budget import epsilon
@@ -38,32 +36,12 @@ from penrose_ray.release.tokens import DAY_S, Asker, Verifier
 from penrose_ray.task import Task
 from penrose_ray.types import BatchId, ClassId, ReportId, TaskId
 
+if TYPE_CHECKING:
+    from penrose_ray.crypto.keyfile import DesignKeys
+
 CLASSES, COUNTER_SETS = 2_000, 4
 DAY = 20_000
 TARGETS = {"tokens_per_s": 20_000, "release_s": 120, "open_s": 150, "proof_ms": 1}
-_KEYS = Path(__file__).parents[1] / "tests" / "vectors" / "test_keys.json"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A sum as a shard gives it."""
-
-    class_id: ClassId
-    counter_set: int
-    batch: BatchId
-    weight: int
-    blob: bytes
-    id_checksum: bytes
-    ids: tuple[ReportId, ...]
-    keep_share: float = 1.0
-
-
-def frozen_keys() -> DesignKeys:
-    """The frozen TEST key: no key is generated in a benchmark."""
-    frozen = json.loads(_KEYS.read_text())
-    pair = frozen["std3072"]
-    paillier = PrivateKey(int(pair["p"], 16), int(pair["q"], 16))
-    return DesignKeys(paillier, Ed25519PrivateKey.from_private_bytes(bytes.fromhex(frozen["signing_seed"])))
 
 
 def make_task(keys: DesignKeys, issuer_keys: bytes) -> Task:
@@ -111,7 +89,7 @@ def tokens(task_id: bytes, keys: IssuerKeys, ring: bytes, rounds: int) -> dict[s
     }
 
 
-def parts_of(task: Task, encryptor: Encryptor, sums: int) -> list[Part]:
+def parts_of(task: Task, encryptor: Encryptor, sums: int) -> list[PartialSum]:
     """Sums that pass the gate; their plaintext is N full histograms."""
     weight = task.reports_needed()
     bins = np.full(128, weight * task.samples_per_histogram // 128, np.int64)
@@ -123,19 +101,16 @@ def parts_of(task: Task, encryptor: Encryptor, sums: int) -> list[Part]:
             ReportId(hashlib.sha256(number.to_bytes(4, "big") + n.to_bytes(4, "big")).digest())
             for n in range(weight)
         )
-        checksum = 0
-        for each in ids:
-            checksum ^= int.from_bytes(hashlib.sha256(each).digest(), "big")
         class_id = ClassId((number // COUNTER_SETS).to_bytes(16, "big"))
         made.append(
-            Part(
+            PartialSum(
                 class_id,
                 number % COUNTER_SETS,
                 BatchId(DAY),
                 weight,
                 blob,
-                checksum.to_bytes(32, "big"),
-                ids,
+                id_checksum(ids).to_bytes(32, "big"),
+                ids=ids,
             )
         )
     return made

@@ -11,7 +11,6 @@ simulator with a generator for each of 100,000 processes plays 183,000 to 195,00
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -19,9 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.fleet import fleet_rounds
-from benchmarks.harness import Contender, arguments, finish, show, significant, take_turns
+from benchmarks.harness import Contender, arguments, finish, frozen_keys, show, significant, take_turns
 from penrose_ray.actors.fleet import Fleet, FleetSettings
-from penrose_ray.crypto.public_key import PublicKey
 from penrose_ray.histogram import Axis, Counter, CounterSet
 from penrose_ray.sim.engine import simulate, simulate_clients
 from penrose_ray.sim.fill import Reporting
@@ -129,13 +127,11 @@ def fleet(rounds: int) -> dict[str, object]:
 
 def _task() -> Task:
     """Plain reports need no key that could open anything: the TEST key's public half does."""
-    frozen = json.loads((Path(__file__).parents[1] / "tests" / "vectors" / "test_keys.json").read_text())
-    pair = frozen["std3072"]
     counter = Counter("duration", "ns", "benchmark", "none")
     return Task(
         name="benchmark",
         demo=True,
-        public_key=PublicKey(int(pair["p"], 16) * int(pair["q"], 16)).to_bytes(),
+        public_key=frozen_keys().paillier.public_key.to_bytes(),
         counter_sets=(CounterSet("duration", (counter,), (Axis("log", 100.0, 1e9),)),),
         rotation=(("duration",),),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import statistics
 import sys
@@ -13,13 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
-from benchmarks.harness import Contender, arguments, finish, significant, take_turns
+from benchmarks.harness import Contender, arguments, finish, frozen_keys, significant, take_turns
 from penrose_ray.crypto.envelope import ServiceKey, seal
-from penrose_ray.crypto.keyfile import DesignKeys
-from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.errors import TransportError
 from penrose_ray.histogram import Axis, Counter, CounterSet
 from penrose_ray.task import Task
@@ -36,6 +32,8 @@ from tor.network import TorNetwork, free_ports, missing  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from penrose_ray.crypto.keyfile import DesignKeys
 
 UPLOADS = 40
 PARALLEL = 16
@@ -75,16 +73,6 @@ class Scale:
                 got += other.recv(65_536)
             self.size_bytes = len(got)
             other.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-
-def keys() -> DesignKeys:
-    """The frozen test keys: nothing here depends on their being secret."""
-    frozen = json.loads((ROOT / "tests" / "vectors" / "test_keys.json").read_text())
-    pair = frozen["std3072"]
-    return DesignKeys(
-        PrivateKey(int(pair["p"], 16), int(pair["q"], 16)),
-        Ed25519PrivateKey.from_private_bytes(bytes.fromhex(frozen["signing_seed"])),
-    )
 
 
 def make_task(design_keys: DesignKeys) -> Callable[..., Task]:
@@ -149,7 +137,7 @@ def p90(seconds: list[float]) -> float:
 
 def measure(home: Path) -> dict[str, object]:
     """Start everything, measure, stop everything."""
-    design_keys = keys()
+    design_keys = frozen_keys()
     (home / "as").mkdir()
     collection = Collection(home / "as", make_task(design_keys), design_keys, free_ports(1)[0])
     network = TorNetwork(home)
@@ -170,7 +158,7 @@ def measure(home: Path) -> dict[str, object]:
 
 def without_tor(home: Path) -> dict[str, object]:
     """The keys that need no tor; the others are null."""
-    design_keys = keys()
+    design_keys = frozen_keys()
     collection = Collection(home, make_task(design_keys), design_keys)
     direct = HttpUploader(f"http://127.0.0.1:{collection.port}", collection.task.task_id)
     try:
@@ -257,10 +245,7 @@ def main() -> None:
         result = {**(without_tor if reason else measure)(Path(home)), **tags(options.rounds)}
     if reason:
         result["reason"] = f"There is no private Tor network without tor: {reason}."
-    if not options.json:
-        for name, value in result.items():
-            print(f"{name:<40} {value}")
-    finish(result)
+    finish(result, table=not options.json)
 
 
 if __name__ == "__main__":

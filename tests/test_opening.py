@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ from penrose_ray.crypto.packing import Slots, pack
 from penrose_ray.errors import SumRuleError, WrongKeyError
 from penrose_ray.histogram import BINS
 from penrose_ray.opening import least_real_reports, open_sums, write_parquet
+from penrose_ray.release.handover import Entry
 from penrose_ray.seal import Contribution, cover, slots_of
 from penrose_ray.types import BatchId, ClassId
 
@@ -26,28 +26,25 @@ if TYPE_CHECKING:
 BATCH = BatchId(20_254)
 
 
-@dataclass(frozen=True)
-class Sum:
-    class_id: ClassId
-    gpu_model: str
-    counter_set: int
-    weight: int
-    blob: bytes
-    sub_batch: int = 0
-    keep_share: float = 1.0
-
-
 @pytest.fixture(scope="module")
-def seal_sum(make_task: Callable[..., Task]) -> Callable[..., Sum]:
+def seal_sum(make_task: Callable[..., Task]) -> Callable[..., Entry]:
     """A sum of sealed slots, as a shard makes it."""
     task = make_task()
     encryptor = Encryptor(task.key(), task.profile())
 
-    def add_up(*reports: Slots, name: bytes = b"c", counter_set: int = 0, weight: int | None = None) -> Sum:
+    def add_up(*reports: Slots, name: bytes = b"c", counter_set: int = 0, weight: int | None = None) -> Entry:
         total = Accumulator(task.key(), task.profile(), capacity=task.capacity())
         for slots in reports:
             total.add(encryptor.encrypt(pack(slots, task.profile())))
-        return Sum(ClassId(name * 16), "A100", counter_set, weight or len(reports), total.to_bytes())
+        return Entry(
+            class_id=ClassId(name * 16),
+            gpu_model="A100",
+            counter_set=counter_set,
+            weight=weight or len(reports),
+            blob=total.to_bytes(),
+            id_checksum=b"",
+            ids_root=b"",
+        )
 
     return add_up
 
@@ -62,7 +59,7 @@ def slots(counts: np.ndarray) -> Slots:
 
 
 def test_an_opened_sum_is_the_sum_bin_by_bin(
-    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Sum]
+    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Entry]
 ) -> None:
     parts = [histogram(1, 100), histogram(2, 100), histogram(3, 37)]
     sealed = seal_sum(*map(slots, parts), slots_of(cover(0), 100))
@@ -77,7 +74,7 @@ def test_an_opened_sum_is_the_sum_bin_by_bin(
 
 
 def test_a_sum_that_breaks_the_rule_is_named_and_the_others_are_kept(
-    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Sum]
+    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Entry]
 ) -> None:
     good = slots(histogram(1, 50))
     stuffed = Slots(good.bins, good.unfilled + 1, 1)
@@ -103,7 +100,7 @@ def test_a_sum_that_breaks_the_rule_is_named_and_the_others_are_kept(
 
 @pytest.mark.parametrize("counter_set", [2, -1])
 def test_a_sum_of_a_counter_set_that_the_task_does_not_have_is_discarded(
-    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Sum], counter_set: int
+    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Entry], counter_set: int
 ) -> None:
     sealed = seal_sum(slots(histogram(1, 50)), counter_set=counter_set)
 
@@ -114,7 +111,7 @@ def test_a_sum_of_a_counter_set_that_the_task_does_not_have_is_discarded(
 
 
 def test_covers_alone_are_too_few_real_reports(
-    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Sum]
+    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Entry]
 ) -> None:
     opened = open_sums(make_task(), BATCH, [seal_sum(slots_of(cover(0), 100))], design_keys.paillier)
 
@@ -139,14 +136,14 @@ class OtherKey:
 
 
 def test_a_release_for_another_key_is_not_touched(
-    make_task: Callable[..., Task], seal_sum: Callable[..., Sum]
+    make_task: Callable[..., Task], seal_sum: Callable[..., Entry]
 ) -> None:
     with pytest.raises(WrongKeyError, match="f" * 64):
         open_sums(make_task(), BATCH, [seal_sum(slots(histogram(1, 5)))], OtherKey())
 
 
 def test_a_release_file_explains_itself(
-    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Sum], tmp_path: Path
+    make_task: Callable[..., Task], design_keys: DesignKeys, seal_sum: Callable[..., Entry], tmp_path: Path
 ) -> None:
     task = make_task()
     counts = histogram(9, 80)

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from e2e.one_shard import OneShard
 
 from penrose_ray.actors.gateway import application
 from penrose_ray.actors.intake import Intake
@@ -27,39 +28,22 @@ from penrose_ray.types import ReportId
 from penrose_ray.wire import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival
     from penrose_ray.crypto.keyfile import DesignKeys
-    from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
 
 DAY = 20_000
 NOW_S = DAY * DAY_S + 7200.0
 
 
-class Local:
-    """One matcher and one shard in this process."""
+class Local(OneShard):
+    """Under a clock that stands still."""
 
     def __init__(self, home: Path, signed: bytes, task: Task) -> None:
         self.matcher = Matcher(home / "classes.sqlite", signed)
         self.shard = ShardService(home / "shard.sqlite", task, ManualClock(NOW_S))
-
-    async def owner_of(self, _report_id: ReportId) -> str:
-        return "only"
-
-    async def refresh(self) -> None:
-        pass
-
-    async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
-        return self.matcher.match(wanted)
-
-    async def known(self, _shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
-        return self.shard.known(ids)
-
-    async def accept(self, _shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
-        return self.shard.accept(arrivals)
 
 
 class World:

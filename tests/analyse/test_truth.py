@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import pack
 from penrose_ray.histogram import count
 from penrose_ray.opening import open_sums, write_parquet
+from penrose_ray.release.handover import Entry
 from penrose_ray.seal import Contribution, cover, slots_of
 from penrose_ray.types import BatchId, ClassId
 
@@ -36,17 +36,6 @@ TRAINING = (0.34, 0.38, 0.18, 0.10)  # tensor cores alone 38 % of the time
 INFERENCE = (0.41, 0.29, 0.21, 0.09)  # DRAM bandwidth under-used 29 % of the time while tensor cores work
 
 
-@dataclass(frozen=True)
-class Sum:
-    class_id: ClassId
-    gpu_model: str
-    counter_set: int
-    weight: int
-    blob: bytes
-    sub_batch: int = 0
-    keep_share: float = 1.0
-
-
 def launches(random: np.random.Generator, shares: tuple[float, ...], samples: int) -> NDArray[np.float64]:
     """(DRAM %, tensor %) of sampled launches, spread inside their quadrant."""
     quadrant = random.choice(4, samples, p=shares)
@@ -57,7 +46,7 @@ def launches(random: np.random.Generator, shares: tuple[float, ...], samples: in
 
 def summed(
     task: Task, random: np.random.Generator, shares: tuple[float, ...], name: bytes, encryptor: Encryptor
-) -> tuple[Sum, NDArray[np.int64]]:
+) -> tuple[Entry, NDArray[np.int64]]:
     """The encrypted sum of a class over all clients and two cover reports, and the plain sum."""
     total, plain = Accumulator(task.key(), task.profile(), capacity=task.capacity()), np.zeros(128, np.int64)
     for _ in range(CLIENTS):
@@ -67,7 +56,15 @@ def summed(
         total.add(encryptor.encrypt(pack(slots, task.profile())))
     for _ in range(2):
         total.add(encryptor.encrypt(pack(slots_of(cover(0), SAMPLES), task.profile())))
-    return Sum(ClassId(name * 16), "A100", 0, CLIENTS + 2, total.to_bytes()), plain
+    return Entry(
+        class_id=ClassId(name * 16),
+        gpu_model="A100",
+        counter_set=0,
+        weight=CLIENTS + 2,
+        blob=total.to_bytes(),
+        id_checksum=b"",
+        ids_root=b"",
+    ), plain
 
 
 @pytest.fixture(scope="module")

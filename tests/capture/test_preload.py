@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import needs
 import numpy as np
 import pytest
 
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from penrose_ray.capture.source import EventSource
 
 pytest.importorskip("pyopencl")
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on this machine"
-)
-
 PROGRAM = """
 import os, sys
 import pyopencl as cl
@@ -63,7 +60,7 @@ def _run(
     )
 
 
-@needs_compiler
+@needs.COMPILER
 def test_unmodified_program_is_captured_launch_by_launch(tmp_path: Path) -> None:
     with opencl_ring_source(tmp_path / "rings") as source:
         done = _run(tmp_path / "rings", 50)
@@ -78,7 +75,7 @@ def test_unmodified_program_is_captured_launch_by_launch(tmp_path: Path) -> None
         assert source.writers == 0
 
 
-@needs_compiler
+@needs.COMPILER
 def test_armed_launches_are_timed_though_the_program_asks_for_no_profiling(tmp_path: Path) -> None:
     with opencl_ring_source(tmp_path / "rings") as source:
         source.arm([3, 40], source.counters)
@@ -91,7 +88,7 @@ def test_armed_launches_are_timed_though_the_program_asks_for_no_profiling(tmp_p
     np.testing.assert_allclose(batch.counters[40, 2], 64 * 1000 / batch.counters[40, 0])
 
 
-@needs_compiler
+@needs.COMPILER
 def test_killed_program_leaves_all_it_launched(tmp_path: Path) -> None:
     with opencl_ring_source(tmp_path / "rings") as source:
         assert _run(tmp_path / "rings", 30, "kill").returncode == -signal.SIGKILL
@@ -99,7 +96,7 @@ def test_killed_program_leaves_all_it_launched(tmp_path: Path) -> None:
         assert not list((tmp_path / "rings").glob("*.ring"))
 
 
-@needs_compiler
+@needs.COMPILER
 def test_full_ring_slows_nobody_down_and_is_counted(tmp_path: Path) -> None:
     _run(tmp_path / "rings", 50, PENROSE_RING_RECORDS="32")
     with opencl_ring_source(tmp_path / "rings") as source:
@@ -109,7 +106,7 @@ def test_full_ring_slows_nobody_down_and_is_counted(tmp_path: Path) -> None:
     assert (health.seen, health.delivered, health.dropped, health.gaps) == (100, 32, 68, 1)
 
 
-@needs_compiler
+@needs.COMPILER
 def test_two_processes_are_told_apart(tmp_path: Path) -> None:
     with opencl_ring_source(tmp_path / "rings") as source:
         _run(tmp_path / "rings", 5)
@@ -117,7 +114,7 @@ def test_two_processes_are_told_apart(tmp_path: Path) -> None:
         assert np.bincount(_drain(source).process).tolist() in ([10, 14], [14, 10])
 
 
-@needs_compiler
+@needs.COMPILER
 def test_program_runs_on_without_a_ring_directory(tmp_path: Path) -> None:
     environment = opencl_environment(tmp_path / "rings")
     (tmp_path / "rings").rmdir()
@@ -125,7 +122,7 @@ def test_program_runs_on_without_a_ring_directory(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-@needs_compiler
+@needs.COMPILER
 def test_directory_that_others_can_enter_is_refused_by_both_sides(tmp_path: Path) -> None:
     environment = opencl_environment(tmp_path / "rings")
     (tmp_path / "rings").chmod(0o755)
@@ -136,7 +133,7 @@ def test_directory_that_others_can_enter_is_refused_by_both_sides(tmp_path: Path
         opencl_ring_source(tmp_path / "rings").open()
 
 
-@needs_compiler
+@needs.COMPILER
 def test_library_is_compiled_once() -> None:
     first = shared_library("penrose_ray.capture", "opencl_preload")
     stamp = first.stat().st_mtime_ns
@@ -222,7 +219,7 @@ def test_rings_can_be_removed_to_the_last_trace(tmp_path: Path) -> None:
     assert not (tmp_path / "rings").exists()
 
 
-@needs_compiler
+@needs.COMPILER
 def test_child_after_fork_and_exec_has_a_ring_of_its_own(tmp_path: Path) -> None:
     nested = (
         f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {PROGRAM!r}, '4', 'exit']))"
@@ -233,7 +230,7 @@ def test_child_after_fork_and_exec_has_a_ring_of_its_own(tmp_path: Path) -> None
         assert len(_drain(source)) == 8
 
 
-@needs_compiler
+@needs.COMPILER
 def test_program_in_a_pid_namespace_of_its_own_is_captured(tmp_path: Path) -> None:
     """There the program is process 1 to itself; the lock on its ring tells whether it lives all the same."""
     unshare = shutil.which("unshare")

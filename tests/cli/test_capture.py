@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import needs
 import pytest
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     Call = Callable[..., tuple[int, str, str]]
 
 SAMPLE = Path(__file__).parents[2] / "penrose_ray" / "capture" / "samples" / "sort.json.gz"
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on this machine"
-)
 PROGRAM = """
 import sys
 import pyopencl as cl
@@ -36,7 +33,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-@needs_compiler
+@needs.COMPILER
 def test_every_launch_of_an_unmodified_program_reaches_the_tools(call: Call) -> None:
     pytest.importorskip("pyopencl")
     options = ("-t", "kernel_frequency,timeline_gaps", "--format", "json")
@@ -48,7 +45,7 @@ def test_every_launch_of_an_unmodified_program_reaches_the_tools(call: Call) -> 
     assert gaps["tool"] == "timeline_gaps"
 
 
-@needs_compiler
+@needs.COMPILER
 def test_a_rate_thins_times_and_no_counts_and_the_status_is_passed_on(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +138,7 @@ with pr.annotate("second half"):
 """
 
 
-@needs_compiler
+@needs.COMPILER
 def test_a_region_of_a_captured_program_is_shown_alone(call: Call) -> None:
     tools = ["capture", "-t", "kernel_frequency", "--format", "json", "--source", "opencl"]
     program = ["--", sys.executable, "-c", MARKED]

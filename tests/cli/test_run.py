@@ -10,8 +10,9 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,8 @@ from penrose_ray.actors.processes import family
 from penrose_ray.crypto.keyfile import write_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penrose_ray.crypto.keyfile import DesignKeys
 
 ROOT = Path(__file__).parents[2]
@@ -144,9 +147,9 @@ def test_an_unknown_key_is_named_with_its_line_before_anything_starts(home: Path
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("to_group", [False, True], ids=["to the process", "from the terminal"])
-@pytest.mark.parametrize("moment", ["starting Ray", "collecting for"])
-def test_ctrl_c_ends_soon_and_leaves_no_process(home: Path, moment: str, *, to_group: bool) -> None:
+@contextmanager
+def running_until(home: Path, moment: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """A run in a session of its own that has said `moment`, and the rest of what it says."""
     with subprocess.Popen(
         [sys.executable, "-m", "penrose_ray.cli.app", "run", str(LAPTOP), "--set", REPLAY_ONLY[0]],
         cwd=home,
@@ -157,9 +160,16 @@ def test_ctrl_c_ends_soon_and_leaves_no_process(home: Path, moment: str, *, to_g
     ) as process:
         assert process.stderr is not None
         assert next(line for line in process.stderr if moment in line)
+        yield process, process.stderr
+
+
+@pytest.mark.parametrize("to_group", [False, True], ids=["to the process", "from the terminal"])
+@pytest.mark.parametrize("moment", ["starting Ray", "collecting for"])
+def test_ctrl_c_ends_soon_and_leaves_no_process(home: Path, moment: str, *, to_group: bool) -> None:
+    with running_until(home, moment) as (process, said):
         children = family(process.pid)
         (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
-        rest = process.stderr.read()
+        rest = said.read()
         assert process.wait(timeout=20) == 130, rest
     assert "interrupted" in rest
     assert [pid for pid in children if alive(pid)] == []
@@ -193,17 +203,9 @@ def test_what_is_wrong_in_the_surroundings_is_named(home: Path, override: str, c
 
 
 def test_sigterm_ends_a_run_like_ctrl_c(home: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "penrose_ray.cli.app", "run", str(LAPTOP), "--set", REPLAY_ONLY[0]],
-        cwd=home,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        assert next(line for line in process.stderr if "collecting for" in line)
+    with running_until(home, "collecting for") as (process, said):
         children = family(process.pid)
         process.send_signal(signal.SIGTERM)
-        rest = process.stderr.read()
+        rest = said.read()
         assert process.wait(timeout=20) == 130, rest
     assert [pid for pid in children if alive(pid)] == []

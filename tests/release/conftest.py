@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from penrose_ray.aggregate.arrival import PartialSum
+from penrose_ray.aggregate.sums import id_checksum
 from penrose_ray.crypto.accumulate import Accumulator
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import Slots, check_sum, pack, unpack
@@ -18,25 +20,9 @@ from penrose_ray.task import Task
 from penrose_ray.types import BatchId, ClassId, ReportId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penrose_ray.crypto.keyfile import DesignKeys
 
 SAMPLES = 100
-
-
-@dataclass(frozen=True)
-class Part:
-    """One shard's part of a sum."""
-
-    class_id: ClassId
-    counter_set: int
-    batch: BatchId
-    weight: int
-    blob: bytes
-    id_checksum: bytes
-    keep_share: float = 1.0
-    ids: tuple[ReportId, ...] = ()
 
 
 class Parts:
@@ -49,7 +35,7 @@ class Parts:
         bins[0, 3], bins[1, 90] = SAMPLES, SAMPLES
         self._blobs = [self.encryptor.encrypt(pack(Slots(row, 0, 1), task.profile())) for row in bins]
 
-    def one(self, name: str, low: int, high: int = 0, *, counter_set: int = 0, batch: int = 7) -> Part:
+    def one(self, name: str, low: int, high: int = 0, *, counter_set: int = 0, batch: int = 7) -> PartialSum:
         """`low` reports with all samples in bin 3 and `high` with all in bin 90."""
         accumulator = Accumulator(self._task.key(), self._task.profile(), capacity=10**6)
         accumulator.add_many([self._blobs[0]] * low + [self._blobs[1]] * high)
@@ -57,22 +43,22 @@ class Parts:
             ReportId(hashlib.sha256(f"{name} {counter_set} {batch} {low} {high} {n}".encode()).digest())
             for n in range(low + high)
         )
-        return Part(
+        return PartialSum(
             class_id(name),
             counter_set,
             BatchId(batch),
             low + high,
             accumulator.to_bytes(),
-            checksum(ids),
+            id_checksum(ids).to_bytes(32, "big"),
             ids=ids,
         )
 
-    def of_ids(self, class_id: ClassId, batch: BatchId, ids: tuple[ReportId, ...]) -> Part:
+    def of_ids(self, class_id: ClassId, batch: BatchId, ids: tuple[ReportId, ...]) -> PartialSum:
         """A sum of reports with these ids, all samples in bin 3."""
         blob = self.one("any", len(ids)).blob
-        return Part(class_id, 0, batch, len(ids), blob, checksum(ids), ids=ids)
+        return PartialSum(class_id, 0, batch, len(ids), blob, id_checksum(ids).to_bytes(32, "big"), ids=ids)
 
-    def of_blob(self, blob: bytes, weight: int) -> Part:
+    def of_blob(self, blob: bytes, weight: int) -> PartialSum:
         """A sum that is given."""
         return replace(self.one("a", weight), blob=blob)
 
@@ -88,14 +74,6 @@ class Parts:
         slots = unpack(self._keys.paillier.decrypt(blob, profile), profile)
         check_sum(slots, weight=weight, samples_per_histogram=SAMPLES)
         return int(slots.bins[3]) // SAMPLES, int(slots.bins[90]) // SAMPLES
-
-
-def checksum(ids: Iterable[ReportId]) -> bytes:
-    """XOR of the hashes of the ids."""
-    total = 0
-    for each in ids:
-        total ^= int.from_bytes(hashlib.sha256(each).digest(), "big")
-    return total.to_bytes(32, "big")
 
 
 def class_id(name: str) -> ClassId:

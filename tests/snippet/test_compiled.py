@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import needs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,10 +36,6 @@ VIEWS = (View(0.3, 2.0), View(floor=3), View())
 SMALL = Scheme("small", gram=2, views=VIEWS, least_grams=3, mended=True, seed=b"s", shape=3)
 ALL = (*SCHEMES.values(), SMALL)
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on this machine"
-)
-
 
 def both(
     hashes: NDArray[np.uint64], streams: NDArray[np.int64] | None, of: Scheme, salt: int = 0
@@ -61,7 +58,7 @@ def loops(draw: st.DrawFn) -> NDArray[np.int64]:
     return ids if len(lost) == len(ids) else np.delete(ids, lost)
 
 
-@needs_compiler
+@needs.COMPILER
 @settings(max_examples=200, deadline=None)
 @given(loops(), st.lists(st.integers(0, 2), max_size=12), st.integers(0, 2**64 - 1))
 def test_loops_with_lost_and_renamed_launches_in_several_streams(
@@ -73,7 +70,7 @@ def test_loops_with_lost_and_renamed_launches_in_several_streams(
         assert own == expected
 
 
-@needs_compiler
+@needs.COMPILER
 @settings(deadline=None)
 @given(
     st.lists(st.sampled_from([0, 1, 2**20, 2**40, 2**63, 2**63 + 2**30, 2**64 - 1]), min_size=1, max_size=60)
@@ -84,7 +81,7 @@ def test_hashes_that_share_their_leading_bits(values: list[int]) -> None:
         assert own == expected
 
 
-@needs_compiler
+@needs.COMPILER
 @pytest.mark.parametrize("streams", [1, 3, 40])
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 300, 10_000, 70_000])
 def test_random_launches(length: int, streams: int) -> None:
@@ -96,7 +93,7 @@ def test_random_launches(length: int, streams: int) -> None:
             assert own == expected
 
 
-@needs_compiler
+@needs.COMPILER
 @pytest.mark.parametrize("lost", [0.0, 0.001, 0.05])
 @pytest.mark.parametrize("streams", [1, 4])
 def test_programs_that_lost_records(
@@ -111,7 +108,7 @@ def test_programs_that_lost_records(
             assert own == expected
 
 
-@needs_compiler
+@needs.COMPILER
 @pytest.mark.skipif(not FOLDER, reason="PENROSE_TRACES is not set")
 @pytest.mark.parametrize("launches", [10_000, 1_000])
 def test_recorded_streams(launches: int) -> None:
@@ -126,7 +123,7 @@ def test_recorded_streams(launches: int) -> None:
             assert own == expected
 
 
-@needs_compiler
+@needs.COMPILER
 def test_the_library_is_in_a_folder_of_this_user_alone() -> None:
     assert compiled.values(by_stream(NAMES, None), SMALL, 0) is not None
     assert cache_directory().stat().st_mode & 0o077 == 0
@@ -169,7 +166,7 @@ def _no_home() -> Path:
     raise RuntimeError("Could not determine home directory.")
 
 
-@needs_compiler
+@needs.COMPILER
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize(("switch", "libraries"), [("1", 1), ("0", 0)])
 def test_a_cutter_compiles_before_launches_come(
@@ -181,7 +178,7 @@ def test_a_cutter_compiles_before_launches_come(
     assert len(list(tmp_path.rglob("signature-*.so"))) == libraries
 
 
-@needs_compiler
+@needs.COMPILER
 @pytest.mark.usefixtures("forgotten")
 def test_compiled_code_that_errs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     right = compiled.values

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
+from e2e.one_shard import OneShard
 
 from penrose_ray.actors.gateway import Gateway
 from penrose_ray.actors.intake import Intake
@@ -26,33 +27,18 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from penrose_ray.aggregate.arrival import Answer, Arrival
     from penrose_ray.crypto.keyfile import DesignKeys
     from penrose_ray.settings import TlsSettings
-    from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
-    from penrose_ray.types import ReportId
 
 
-class Backend:
-    """One matcher and one shard in this process."""
+class Backend(OneShard):
+    """Its journals are on disk."""
 
     def __init__(self, home: Path, signed: bytes) -> None:
         self.shards: Sequence[str] = ["only"]
         self.matcher = Matcher(home / "classes.sqlite", signed)
         self.shard = ShardService(home / "shard.sqlite", verify(signed), SystemClock())
-
-    async def owner_of(self, _report_id: ReportId) -> str:
-        return "only"
-
-    async def match(self, wanted: Sequence[tuple[str, str, bytes]]) -> list[SnippetClass]:
-        return self.matcher.match(wanted)
-
-    async def known(self, _shard: str, ids: Sequence[ReportId]) -> set[ReportId]:
-        return self.shard.known(ids)
-
-    async def accept(self, _shard: str, arrivals: Sequence[Arrival]) -> list[Answer]:
-        return self.shard.accept(arrivals)
 
 
 class Collection:

@@ -37,8 +37,23 @@ class Told:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    bodies: list[bytes] = field(default_factory=list)
-    heads: list[dict[str, str]] = field(default_factory=list)
+    seen: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+    """Method, path, headers and body of each request."""
+
+    @property
+    def url(self) -> str:
+        """Its address, without TLS."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def heads(self) -> list[dict[str, str]]:
+        """Headers of each request."""
+        return [head for _, _, head, _ in self.seen]
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """Body of each request."""
+        return [body for *_, body in self.seen]
 
 
 @contextmanager
@@ -46,14 +61,16 @@ def http_server(context: ssl.SSLContext | None = None, *, port: int = 0) -> Iter
     """A gateway that answers what it is told to."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told.heads.append(dict(self.headers))
-            told.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        def answer(self) -> None:
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            told.seen.append((self.command, self.path, dict(self.headers), sent))
             self.send_response(told.status)
             for name, value in {"Content-Length": str(len(told.body)), **told.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(told.body)
+
+        do_GET = do_POST = answer  # noqa: N815 - the names that http.server asks for
 
         def log_message(self, *_: object) -> None:
             """Keep the test's output clean."""

@@ -32,7 +32,7 @@ class TestDirect(UploaderContract):
         told = Told(0)
 
         def take(record: bytes) -> None:
-            told.bodies.append(record)
+            told.seen.append(("", "", {}, record))
             if told.status == 503:
                 raise BusyError("Busy.", remedy="Wait.", retry_after_s=float(told.headers["Retry-After"]))
             if told.status == 400:

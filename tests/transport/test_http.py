@@ -4,11 +4,10 @@ import json
 import socket
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
+from transport.servers import Told, http_server
 
 from penrose_ray.errors import ConfigError, RefusedReportError, TransportError
 from penrose_ray.transport.http import HttpUploader, fetch_task
@@ -22,42 +21,10 @@ TASK = TaskId(bytes(range(32)))
 RECORD = bytes(range(256)) * 16
 
 
-@dataclass
-class Gateway:
-    """A real HTTP server that answers what the test tells it to."""
-
-    url: str
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    seen: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
-
-
 @pytest.fixture
-def gateway() -> Iterator[Gateway]:
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            told.seen.append((self.command, self.path, dict(self.headers), sent))
-            self.send_response(told.status)
-            for name, value in {"Content-Length": str(len(told.body)), **told.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(told.body)
-
-        do_GET = do_POST = answer  # noqa: N815 - the names that http.server asks for
-
-        def log_message(self, *_: object) -> None:
-            """Keep the test's output clean."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told = Gateway(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield told
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def gateway() -> Iterator[Told]:
+    with http_server() as told:
+        yield told
 
 
 @contextmanager
@@ -83,7 +50,7 @@ def closed_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def test_a_record_arrives_whole_at_the_task_s_address(gateway: Gateway) -> None:
+def test_a_record_arrives_whole_at_the_task_s_address(gateway: Told) -> None:
     HttpUploader(f"{gateway.url}/penrose/", TASK).send(RECORD)
 
     ((method, path, _, body),) = gateway.seen
@@ -91,7 +58,7 @@ def test_a_record_arrives_whole_at_the_task_s_address(gateway: Gateway) -> None:
     assert body == RECORD
 
 
-def test_no_header_tells_clients_apart(gateway: Gateway) -> None:
+def test_no_header_tells_clients_apart(gateway: Told) -> None:
     HttpUploader(gateway.url, TASK).send(RECORD)
 
     ((_, _, headers, _),) = gateway.seen
@@ -120,7 +87,7 @@ def test_no_header_tells_clients_apart(gateway: Gateway) -> None:
     ],
 )
 def test_a_busy_gateway_says_when_to_come_back(
-    gateway: Gateway, status: int, retry_after: str, pause_s: float
+    gateway: Told, status: int, retry_after: str, pause_s: float
 ) -> None:
     gateway.status = status
     gateway.headers = {"Retry-After": retry_after}
@@ -130,7 +97,7 @@ def test_a_busy_gateway_says_when_to_come_back(
     assert caught.value.retry_after_s == pause_s
 
 
-def test_a_busy_gateway_without_a_time_is_asked_again_after_a_second(gateway: Gateway) -> None:
+def test_a_busy_gateway_without_a_time_is_asked_again_after_a_second(gateway: Told) -> None:
     gateway.status = 503
 
     with pytest.raises(BusyError, match="busy: 503") as caught:
@@ -139,7 +106,7 @@ def test_a_busy_gateway_without_a_time_is_asked_again_after_a_second(gateway: Ga
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 413])
-def test_a_refusal_carries_the_gateway_s_words(gateway: Gateway, status: int) -> None:
+def test_a_refusal_carries_the_gateway_s_words(gateway: Told, status: int) -> None:
     gateway.status = status
     gateway.body = json.dumps(
         {"title": "t", "detail": "Too old.", "remedy": "Set the clock.", "more": 1}
@@ -152,7 +119,7 @@ def test_a_refusal_carries_the_gateway_s_words(gateway: Gateway, status: int) ->
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff\xfe", b'{"detail": 5}', b"[]", b'"text"'])
 def test_a_refusal_without_a_problem_document_still_has_a_message_and_a_remedy(
-    gateway: Gateway, body: bytes
+    gateway: Told, body: bytes
 ) -> None:
     gateway.status = 400
     gateway.body = body
@@ -163,7 +130,7 @@ def test_a_refusal_without_a_problem_document_still_has_a_message_and_a_remedy(
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 504])
-def test_a_failing_gateway_is_tried_again(gateway: Gateway, status: int) -> None:
+def test_a_failing_gateway_is_tried_again(gateway: Told, status: int) -> None:
     gateway.status = status
 
     with pytest.raises(TransportError, match=f"answered {status}") as caught:
@@ -193,7 +160,7 @@ def test_nobody_listening_is_a_transport_error(closed_port: int) -> None:
         HttpUploader(f"http://127.0.0.1:{closed_port}", TASK).send(RECORD)
 
 
-def test_an_endless_answer_is_not_read_to_its_end(gateway: Gateway) -> None:
+def test_an_endless_answer_is_not_read_to_its_end(gateway: Told) -> None:
     gateway.status = 400
     gateway.body = b" " * (4 << 20) + b'{"detail": "far away"}'
 
@@ -221,14 +188,14 @@ def test_what_is_no_address_is_refused_at_once(address: str) -> None:
         fetch_task(address, TASK)
 
 
-def test_a_task_is_fetched_as_published(gateway: Gateway) -> None:
+def test_a_task_is_fetched_as_published(gateway: Told) -> None:
     gateway.body = b"signed task"
 
     assert fetch_task(gateway.url, TASK) == b"signed task"
     assert gateway.seen[0][:2] == ("GET", f"/tasks/{TASK.hex()}")
 
 
-def test_a_task_that_the_gateway_does_not_have_is_named(gateway: Gateway, closed_port: int) -> None:
+def test_a_task_that_the_gateway_does_not_have_is_named(gateway: Told, closed_port: int) -> None:
     gateway.status = 404
     gateway.body = b'{"detail": "Unknown task."}'
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from scipy import stats
+from transport.held import HeldUploader
 
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import TransportError
@@ -82,25 +82,18 @@ def test_clients_that_start_together_do_not_send_together() -> None:
 
 
 def test_sending_in_the_background_never_holds_up_put_and_flush() -> None:
-    started, release = threading.Event(), threading.Event()
-    taken: list[bytes] = []
-
-    def take(record: bytes) -> None:
-        started.set()
-        release.wait(10)
-        taken.append(record)
-
-    outbox = BackgroundOutbox(DirectUploader(take), ManualClock())
+    uploader = HeldUploader()
+    outbox = BackgroundOutbox(uploader, ManualClock())
     outbox.put(b"1")
-    assert started.wait(10)
+    assert uploader.started.wait(10)
     outbox.put(b"2")
     assert not outbox.flush()
     assert len(outbox) == 2
-    release.set()
+    uploader.release.set()
     while not outbox.flush():
         pass
     outbox.close()
-    assert taken == [b"1", b"2"]
+    assert uploader.taken == [b"1", b"2"]
 
 
 def test_what_ends_the_background_reaches_whoever_flushes() -> None:

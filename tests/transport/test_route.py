@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from transport.held import HeldUploader
 from transport.servers import ONION, certificate, http_server
 
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import ConfigError, TorError
 from penrose_ray.transport.background import BackgroundOutbox
-from penrose_ray.transport.direct import DirectUploader
 from penrose_ray.transport.route import route_to
 from penrose_ray.transport.tls import gateway_context, pin_of
 from penrose_ray.types import TaskId
@@ -86,19 +85,12 @@ def test_a_misspelt_onion_address_is_not_tried_plainly(tmp_path: Path) -> None:
 
 
 def test_an_ended_outbox_begins_nothing_new() -> None:
-    started, release = threading.Event(), threading.Event()
-    taken: list[bytes] = []
-
-    def take(record: bytes) -> None:
-        started.set()
-        release.wait(10)
-        taken.append(record)
-
-    outbox = BackgroundOutbox(DirectUploader(take), ManualClock())
+    uploader = HeldUploader()
+    outbox = BackgroundOutbox(uploader, ManualClock())
     for record in (b"1", b"2"):
         outbox.put(record)
-    assert started.wait(10)
+    assert uploader.started.wait(10)
     outbox.end()
-    release.set()
+    uploader.release.set()
     outbox.close()
-    assert (taken, len(outbox)) == ([b"1"], 1)
+    assert (uploader.taken, len(outbox)) == ([b"1"], 1)
