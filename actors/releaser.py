@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penrose_ray.clock import SystemClock
-from penrose_ray.release.desk import LATE_S, Desk
+from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import Handover, Made, make
 from penrose_ray.task import verify
-from penrose_ray.telemetry import RELEASE_OVERDUE, RELEASED_SUMS, RELEASES
+from penrose_ray.telemetry import RELEASED_SUMS, RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,8 +59,7 @@ class Releaser:
     ) -> None:
         self._task = verify(signed_task)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._clock = clock or SystemClock()
-        self.desk = Desk(directory, self._task, self._clock, key_file, quote=quote)
+        self.desk = Desk(directory, self._task, clock or SystemClock(), key_file, quote=quote)
         self._shards = shards
         self._encryptor = self._task.cipher().encryptor()
 
@@ -73,13 +72,6 @@ class Releaser:
             for batch in self._shards.batches()
             if self.desk.due(batch) and released.find(task_id, batch) is None
         ]
-
-    def watch(self) -> None:
-        """Note how long the oldest batch has waited since it got its last report."""
-        now_s = self._clock.now_s()
-        late_s = LATE_S if self._task.tokens_per_day else 0
-        ends_s = [(batch + 1) * self._task.batch_s + late_s for batch in self.batches()]
-        RELEASE_OVERDUE.set(max((now_s - end_s for end_s in ends_s if end_s < now_s), default=0.0))
 
     def release(self, batch: BatchId) -> Handover:
         """Close a batch and hand over the sums that pass the gate; raises like `Desk.release`."""

@@ -24,6 +24,7 @@ from penrose_ray.actors.encryptor import PoolEncryptor
 from penrose_ray.actors.experiment_actor import RunningActor
 from penrose_ray.actors.experiments import Experiment, Experiments
 from penrose_ray.actors.fleet_clients import FleetClients
+from penrose_ray.actors.handovers import HandOvers, Timetable
 from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.live_page import Look, ShardState
 from penrose_ray.actors.matcher import Matcher
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from penrose_ray.actors.design_server import OpenedFile
     from penrose_ray.actors.sealed_sample import SampleCheck
     from penrose_ray.aggregate.arrival import SumKey
+    from penrose_ray.clock import Clock
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import ClientSettings, Settings, TomlFile
 
@@ -68,7 +70,8 @@ SHARED_DESIGN_SERVER = "penrose_ray.actors.design_server:SharedDesignServer"
 _OBJECT_STORE_BYTES = 128 * 2**20
 _FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
 _CONNECT_TIMEOUT_S = 5.0
-_LOOK_EVERY_S = 60.0
+_HAND_OVER_TIMEOUT_S = 30.0
+"""How long an ending service waits for the batch that is being handed over."""
 _SERVICE_ACTORS = 4
 """Design server, matcher, directory and gateway; shards and clients come on top."""
 
@@ -112,12 +115,12 @@ def most_shards(settings: Settings) -> int:
 class Topology:
     """A running service with its clients."""
 
-    def __init__(self, settings: Settings, draft: TomlFile) -> None:
+    def __init__(self, settings: Settings, draft: TomlFile, clock: Clock | None = None) -> None:
         self._settings = settings
         link = settings.design_server.link
         self._gatekeepers = [gatekeeper_at(each, link) for each in settings.design_server.gatekeepers]
+        self._clock = clock or SystemClock()
         self._others = set(family(os.getpid()))
-        self._look_s = float("-inf")
         try:
             _start_ray(settings)
             self._build(settings, draft)
@@ -170,7 +173,7 @@ class Topology:
         self.url = f"http://{host}:{self._listen_at[1]}"
         self.thinner = Thinner(
             lambda: [ThinnedShard(each) for each in self.pool.working.values()],
-            SystemClock(),
+            self._clock,
             most_per_s=settings.service.most_reports_per_s,
             least_per_s=settings.service.least_reports_per_s,
         )
@@ -180,9 +183,11 @@ class Topology:
         releases = settings.design_server.releases_dir.absolute()
         quote = quote_of(self.task.task_id, settings.service.tpm)
         key_file = settings.service.ledger_key_file
-        self._releaser = Releaser(self.signed_task, releases, shards, key_file, quote=quote)
+        self._releaser = Releaser(self.signed_task, releases, shards, key_file, self._clock, quote=quote)
+        timetable = Timetable.of(self.task, settings.service.handover_every_s)
+        self.handovers = HandOvers(self._releaser, timetable, self._clock)
         self.scaler = Scaler(
-            self.pool, SystemClock(), least=settings.service.shards, most=most_shards(settings)
+            self.pool, self._clock, least=settings.service.shards, most=most_shards(settings)
         )
         self._build_for_fleets(settings, home)
         self._build_experiments(settings)
@@ -215,7 +220,7 @@ class Topology:
         return handle
 
     def _build_experiments(self, settings: Settings) -> None:
-        self.experiments = Experiments(self._cores_left, RunningActor, SystemClock())
+        self.experiments = Experiments(self._cores_left, RunningActor, self._clock)
         for name, cores in settings.service.experiment_queues.items():
             self.experiments.add_queue(name, cores)
         for each in settings.experiments:
@@ -275,13 +280,14 @@ class Topology:
                 return
 
     def tend(self) -> Decision:
-        """What is due every few seconds: a restarted gateway listens again, the shards' upkeep, scaling.
+        """What is due every few seconds: a restarted gateway listens again, upkeep, scaling, hand-overs.
 
         A shard that does not answer at the moment is left for the next time.
         """
         try:
             ask(self.gateway.start.remote(*self._listen_at))
-            self._watch()
+            self.handovers.tick()
+            self.gateway.hear.remote(snapshot())
             self.thinner.tick()
             self.pool.tick()
             decision = self.scaler.tick()
@@ -290,14 +296,6 @@ class Topology:
             return Decision(0, f"not now: {error}")
         else:
             return decision
-
-    def _watch(self) -> None:
-        """Let the gateway serve what this process has counted; every minute look for batches that wait."""
-        now_s = time.monotonic()
-        if now_s >= self._look_s:
-            self._releaser.watch()
-            self._look_s = now_s + _LOOK_EVERY_S
-        self.gateway.hear.remote(snapshot())
 
     def status(self) -> dict[str, object]:
         """Figures of the service, ready for JSON."""
@@ -323,6 +321,7 @@ class Topology:
                 }
                 for name, count in zip(names, counts, strict=True)
             ],
+            "handovers": self.handovers.state(),
             "experiments": self.experiments.state(),
             "clients": [self._client_state(each) for each in self._clients],
             "decisions": [
@@ -421,6 +420,8 @@ class Topology:
 
     def close(self) -> None:
         """Stop listening, close the journals and end every process that `ray.init` started."""
+        with contextlib.suppress(AttributeError):  # it was not built
+            self.handovers.stop(_HAND_OVER_TIMEOUT_S)
         with contextlib.suppress(Exception):  # whatever is broken, the processes must go
             ask(self.gateway.stop.remote(), 1)
         with contextlib.suppress(Exception):
@@ -443,14 +444,14 @@ class Topology:
         self.close()
 
 
-def build(settings: Settings, draft: TomlFile) -> Topology:
-    """Start (or join) Ray and the whole graph.
+def build(settings: Settings, draft: TomlFile, clock: Clock | None = None) -> Topology:
+    """Start (or join) Ray and the whole graph; `clock` says when what is due, but for reports.
 
     Raises:
         PlacementError: the cluster is too small; the message has the numbers.
         PortInUseError, ConfigError, KeyMissingError, KeyPermissionError, JournalError: as named.
     """
-    return Topology(settings, draft)
+    return Topology(settings, draft, clock)
 
 
 def _here(kind: type, **options: object) -> Handle:

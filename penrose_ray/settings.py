@@ -46,6 +46,8 @@ class ServiceSettings(Section):
     """Shards under load, which the scaler adds; 0 means no more than `shards`."""
     scale_every_s: float = Field(default=5.0, gt=0)
     """Pause between two decisions of the scaler."""
+    handover_every_s: float = Field(default=86_400.0, ge=0)
+    """Period of hand-overs to the design server, from midnight UTC, with tokens from noon; 0: by hand."""
     page_port: int = Field(default=0, ge=0, le=65535)
     """Port of the live page on this machine; 0 lets the kernel choose a free one."""
     encryptors: int = Field(default=0, ge=0, le=256)

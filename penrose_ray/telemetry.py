@@ -305,8 +305,14 @@ RELEASED_SUMS = _made(
 RELEASE_OVERDUE = _made(
     Kind.GAUGE,
     "release_overdue_seconds",
-    "Time since the oldest batch that still waits for its release could be released; 0 when none waits.",
+    "Time since the oldest batch that still waits should have been handed over; 0 when none is late.",
     unit="seconds",
+)
+HANDOVER_FAILING = _made(
+    Kind.GAUGE,
+    "handover_failing_batches",
+    "Batches that the service could not hand over by itself at its last attempt.",
+    unit="batches",
 )
 
 # Batch experiments on the same cluster.

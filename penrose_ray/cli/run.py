@@ -74,7 +74,7 @@ def run(
         from penrose_ray.actors.topology import build  # noqa: PLC0415 - Ray takes 0.3 s to import
 
         with watch.step("start", "starting Ray, the design server, matcher, shards and gateway"):
-            topology = build(settings, draft)
+            topology = build(_by_hand(settings), draft)
         with topology:
             counts = _collect(topology, settings, watch)
             handovers = _release(topology, watch)
@@ -91,6 +91,12 @@ def run(
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
     _print(out, form)
     say(f"{out / RELEASE}, {out / REPORT}, {out / SUMMARY} written; peak memory {memory.peak_mb:,.0f} MB")
+
+
+def _by_hand(settings: Settings) -> Settings:
+    """These settings without hand-overs but the run's own at its end."""
+    service = settings.service.model_copy(update={"handover_every_s": 0.0})
+    return settings.model_copy(update={"service": service})
 
 
 def _collect(topology: Topology, settings: Settings, watch: Stopwatch) -> list[ClientCounts]:

@@ -6,8 +6,9 @@ import contextlib
 import signal
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -23,8 +24,9 @@ from penrose_ray.settings import Settings, load_settings
 from penrose_ray.transport.tor.service import OnionService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from penrose_ray.actors.handovers import Attempt
     from penrose_ray.actors.topology import Topology
 
 _DOWN_S = 60.0
@@ -76,6 +78,7 @@ def up(
         say("draining")
         audit.note("draining")
         topology.stop_clients()
+    _tell(topology.handovers.ended(), audit)
     audit.note("stopped")
     say("stopped; everything that was acknowledged is on disk")
 
@@ -186,6 +189,7 @@ def _serve(
     while not running.ending.wait(settings.service.scale_every_s):
         decision = topology.tend()
         looks.take(topology)
+        _tell(topology.handovers.ended(), running.audit)
         if decision.delta:
             say(f"{decision.delta:+d} shards: {decision.reason}")
             running.audit.note(SCALED, f"{decision.delta:+d}: {decision.reason}", abs(decision.delta))
@@ -196,6 +200,16 @@ def _serve(
                 say(f"{error.message} It is started again.")
 
 
+def _tell(attempts: Sequence[Attempt], audit: AuditLog) -> None:
+    for each in (handover for attempt in attempts for handover in attempt.handed_over):
+        text = f"batch {each.batch}: {len(each.entries)} sums, {each.withheld.sums} withheld"
+        say(f"handed over {text}")
+        audit.note("handed over", text)
+    for batch, failure in (item for attempt in attempts for item in attempt.failed.items()):
+        say(f"batch {batch} was not handed over and will be tried again: {failure.text}")
+        audit.note("hand-over failed", f"batch {batch}: {failure.code}")
+
+
 def _folder(config: Path, overrides: list[str] | None) -> Path:
     """Where the service that a configuration describes has its control socket."""
     settings, _ = load_settings(config, tuple(overrides or ()))
@@ -203,7 +217,7 @@ def _folder(config: Path, overrides: list[str] | None) -> Path:
 
 
 def status(config: ConfigArgument, overrides: SetOption = None, form: FormatOption = Format.TABLE) -> None:
-    """Print shards, load, buckets and the scaler's last decisions of the service that runs here.
+    """Print shards, load, buckets, the scaler's decisions and hand-overs of the service that runs here.
 
     Example: penrose status configs/fleet.toml --format json
     """
@@ -218,6 +232,27 @@ def status(config: ConfigArgument, overrides: SetOption = None, form: FormatOpti
     print_rows(found["shards"], _SHARD_COLUMNS, form, title)
     for each in found["decisions"]:
         say(f"{each['delta']:+d} shards: {each['reason']}")
+    for line in _handovers(found["handovers"]):
+        say(line)
+
+
+def _handovers(found: Mapping[str, Any]) -> Iterator[str]:
+    """What `status` says of hand-overs."""
+    if found["running"]:
+        yield "a hand-over is running"
+    yield f"next hand-over: {_utc(found['next_s']) if found['next_s'] else 'by hand'}"
+    if (last := found["last"]) is None:
+        yield "last hand-over: none yet"
+    elif "error" in last:
+        yield f"last hand-over: {last['error']}"
+    else:
+        yield f"last hand-over: {_utc(last['at_s'])}, batch {last['batch']}, {last['sums']} sums"
+    for batch, why in found["failing"].items():
+        yield f"batch {batch} was not handed over: {why}"
+
+
+def _utc(time_s: float) -> str:
+    return f"{datetime.fromtimestamp(time_s, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def compact(config: ConfigArgument, overrides: SetOption = None) -> None:

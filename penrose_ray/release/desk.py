@@ -112,7 +112,9 @@ class Desk(Published):
                 spent = budget.spend(task, batch) if made.handover.entries else budget.spent(task)
                 return made.spending(spent)
             except BudgetError as error:
-                ledger.append(Facts(kind="refused", batch=batch, reason=error.code))
+                refusal = Facts(kind="refused", batch=batch, reason=error.code)
+                if not any(entry.facts == refusal for entry in ledger.entries):
+                    ledger.append(refusal)
                 raise
 
     def _made(self, batch: BatchId, make: Callable[[], Made]) -> Made:

@@ -17,7 +17,7 @@ from penrose_ray.types import BatchId, ReportId
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penrose_ray.release.ledger import Facts
+    from penrose_ray.release.ledger import Facts, LedgerEntry
     from penrose_ray.task import Task
 
 
@@ -45,14 +45,18 @@ class Published:
         Raises:
             LedgerError: there is no ledger yet, or it is damaged.
         """
-        entries = check_chain(self.lines())
+        entries = self.entries()
         if not entries:
             raise LedgerError("There is no ledger yet.", remedy="Release something first.")
         return entries[0].signer
 
+    def entries(self) -> list[LedgerEntry]:
+        """The ledger's entries, each checked; raises LedgerError where it is damaged."""
+        return check_chain(self.lines())
+
     def facts(self) -> list[Facts]:
         """What the ledger says, entry by entry; raises LedgerError where it is damaged."""
-        return [entry.facts for entry in check_chain(self.lines())]
+        return [entry.facts for entry in self.entries()]
 
     def prove(self, report_id: bytes) -> Inclusion:
         """The proof that a report was released, from the latest batch that has it.

@@ -8,6 +8,7 @@ import signal
 import socket
 import sqlite3
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,14 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert found["url"] == service.url
     assert sum(shard["buckets"] for shard in found["shards"]) == 256  # type: ignore[attr-defined]
     assert fetch_task(service.url, TaskId(bytes.fromhex(str(found["task_id"]))))
-    assert "shard-0" in call("status", config)[1]
+    handovers = found["handovers"]
+    assert isinstance(handovers, dict)
+    assert handovers["next_s"] % 86_400 == 0, "daily at midnight"
+    assert handovers["last"] is None
+    code, out, err = call("status", config)
+    assert "shard-0" in out
+    assert f"next hand-over: {datetime.fromtimestamp(handovers['next_s'], tz=UTC):%Y-%m-%d} 00:00 UTC" in err
+    assert "last hand-over: none yet" in err
     assert call("up", config)[0] == 15, "a second service in the same place"
     assert call("compact", config)[2] == "0 batches moved\n", "nothing is cold yet"
 

@@ -39,6 +39,7 @@ high = 1e7
 
 [service]
 shards = 2
+handover_every_s = 0
 state_dir = "{home}/state"
 
 [design_server]

@@ -50,9 +50,10 @@ def config_in(tmp_path: Path, design_keys: DesignKeys) -> Path:
 class Service:
     """`penrose up` in a process of its own."""
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config: Path, *overrides: str) -> None:
+        changes = [part for each in overrides for part in ("--set", each)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "penrose_ray.cli.app", "up", str(config)],
+            [sys.executable, "-m", "penrose_ray.cli.app", "up", str(config), *changes],
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
