@@ -42,6 +42,8 @@ _SILENT = logging.getLogger("penrose_ray.gateway.silent")
 """aiohttp would log clients' addresses and pieces of their bodies."""
 _SILENT.disabled = True
 _STATUS = {Outcome.REFUSED_CAPACITY: 507, Outcome.REFUSED_BUSY: 429, Outcome.REFUSED_WRONG_OWNER: 503}
+_NOT_READY = "A part of the service is not ready."
+_UNFORESEEN = "Something that was not foreseen."
 _LINGER_S = 1.0
 """For the rest of a body that was refused: a client that still sends can read why."""
 _FRESH_S = 1.0
@@ -269,15 +271,20 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
         return _problem_of(error)
     except Exception:  # noqa: BLE001 - its traceback goes to the log, the client gets a problem
         _LOG.exception("a request failed")
-        return problem(500, "internal", "Something that was not foreseen.")
+        return problem(500, "internal", _UNFORESEEN)
 
 
 def _problem_of(error: PenroseError) -> web.Response:
     if isinstance(error, BacklogError):
         return problem(429, error.code, error.message)
-    if isinstance(error, JournalError | UnavailableError):
-        return problem(503, UnavailableError.code, error.message)
-    return problem(400 if isinstance(error, WireError) else 500, error.code, error.message)
+    if isinstance(error, WireError):
+        return problem(400, error.code, error.message)
+    if isinstance(error, UnavailableError):
+        return problem(503, error.code, _NOT_READY)
+    _LOG.error("a request failed: %s", error)  # its message may hold paths and names of this machine
+    if isinstance(error, JournalError):
+        return problem(503, UnavailableError.code, _NOT_READY)
+    return problem(500, error.code, _UNFORESEEN)
 
 
 class Gateway:

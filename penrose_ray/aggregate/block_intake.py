@@ -12,7 +12,6 @@ from penrose_ray.aggregate.core import commit_of
 from penrose_ray.aggregate.events import Joined
 from penrose_ray.aggregate.shard import HOURS_AHEAD, HOURS_BEHIND
 from penrose_ray.aggregate.thinning import kept
-from penrose_ray.errors import JournalError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,10 +73,8 @@ class BlockIntake:
         with commit_of(len(block)), self._core.journal.change() as change:
             change.insert_block(block, batch)
         self._core.shard.handle(Joined({key: len(places) for key, places in addends.groups.items()}))
-        try:
+        with self._core.on_disk():
             self._core.sums.add(addends)
-        except JournalError:  # they are on disk; only the sums in memory lack them
-            self._core.distrust()
 
 
 def _repeated(block: Block) -> NDArray[np.bool_]:

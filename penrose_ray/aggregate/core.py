@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ INCOMING: Final = "incoming"
 OWNED: Final = "owned"
 SEALED: Final = "sealed"
 _HOUR_S: Final = 3600
+_LOG: Final = logging.getLogger("penrose_ray.shard")
 
 
 class Core:
@@ -116,9 +118,14 @@ class Core:
             self._replay()
             self._stale = False
 
-    def distrust(self) -> None:
-        """The sums in memory may differ from the journal."""
-        self._stale = True
+    @contextmanager
+    def on_disk(self) -> Iterator[None]:
+        """Add reports that are committed: after an error only the sums in memory lack them."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - whatever it is, those reports count
+            _LOG.exception("committed reports could not be added up; the sums are read again")
+            self._stale = True
 
     @contextmanager
     def changing(self) -> Iterator[Change]:

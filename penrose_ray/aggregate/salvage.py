@@ -25,7 +25,7 @@ from penrose_ray.aggregate.entries import ENTRY, block_at
 from penrose_ray.aggregate.leaf_pages import rows_on
 from penrose_ray.aggregate.rows import SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import PAGE_BYTES
-from penrose_ray.aggregate.store import Journal
+from penrose_ray.aggregate.store import Journal, lock
 from penrose_ray.errors import JournalError, PenroseError
 from penrose_ray.types import BatchId, BucketId, ClassId, TaskId
 
@@ -60,12 +60,22 @@ def salvage(path: Path, task_id: TaskId | None = None) -> Salvage:
     """Replace a damaged journal by one with everything that can be read.
 
     Raises:
-        JournalError: nothing can be read, or there is no room for a copy.
+        JournalError: a shard uses it, nothing can be read, or there is no room for a copy.
     """
+    if not path.exists():
+        raise JournalError(f"There is no journal {path}.", remedy="Check the path.")
+    handle = lock(path)
+    try:
+        return _salvage(path, task_id)
+    finally:
+        os.close(handle)
+
+
+def _salvage(path: Path, task_id: TaskId | None) -> Salvage:
     fresh = path.with_name(f"{path.name}.saved")
     fresh.unlink(missing_ok=True)
     _resume(path)
-    with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as old:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as old:
         with suppress(sqlite3.DatabaseError):
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         journal = Journal(fresh, task_id or _task_id(old, path))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penrose_ray.types import BatchId, ReportId
 
 __all__ = ["Answer", "BatchCount", "Counts", "PartialSum", "ShardService"]
+_FAILED = "the shard could not take it now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class ShardService:
     def _run(self, *events: Event) -> dict[int, tuple[Answer, ...]]:
         """Carry instructions out until none is left; the replies by request."""
         replies: dict[int, tuple[Answer, ...]] = {}
-        failure: JournalError | None = None
+        failure: Exception | None = None
         instructions = deque(self._core.shard.handle(*events))
         while instructions:
             instruction = instructions.popleft()
@@ -197,9 +198,10 @@ class ShardService:
                 continue
             try:
                 answer = self._carry_out(instruction)
-            except JournalError as error:
-                JOURNAL_ERRORS.add()
-                failure, answer = error, Failed(error.message)
+            except Exception as error:  # noqa: BLE001 - raised again when the state machine is at rest
+                if isinstance(error, JournalError):
+                    JOURNAL_ERRORS.add()
+                failure, answer = error, Failed(_FAILED)
             if answer:
                 instructions.extend(self._core.shard.handle(answer))
         if failure:
@@ -218,10 +220,8 @@ class ShardService:
                     self._core.journal.record(rows)
                 return Recorded()
             case Add(rows):
-                try:
+                with self._core.on_disk():
                     self._core.sums.add(Addends.of(rows))
-                except JournalError:  # they are on disk; only the sums in memory lack them
-                    self._core.distrust()
         return None
 
     def batches(self) -> list[BatchCount]:

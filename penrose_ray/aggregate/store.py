@@ -58,7 +58,7 @@ class Journal:
     ) -> None:
         self.path = path
         self._is_whole = False
-        self._lock = _lock(path)
+        self._lock = lock(path)
         try:
             with self._typed_errors():
                 self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -310,8 +310,12 @@ def _raise_typed(path: Path, error: sqlite3.Error) -> NoReturn:
     ) from error
 
 
-def _lock(path: Path) -> int:
-    """Hold `path`.lock as long as this process lives."""
+def lock(path: Path) -> int:
+    """Hold `path`.lock until the descriptor returned is closed.
+
+    Raises:
+        JournalError: another process holds it, or the file cannot be made.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)

@@ -34,7 +34,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
             with plain(path) as stream:
                 shutil.copyfileobj(stream, copy)
             copy.flush()
-            with closing(_connect(copy.name)) as connection:
+            with closing(_connect(Path(copy.name))) as connection:
                 _check_size(Path(copy.name), connection)
                 yield connection
     except (sqlite3.Error, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
@@ -43,8 +43,8 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-def _connect(path: Path | str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
 

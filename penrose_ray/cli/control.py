@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOCKET = "control.sock"
+LONG_S = 3600.0
+"""For commands that do as much work as there is."""
 _TIMEOUT_S = 60.0
+_PING_S = 5.0
 
 
 class ControlServer:
@@ -57,20 +60,22 @@ class ControlServer:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a service answers in this state directory."""
+    """Whether a service has the control socket of this state directory, however slow it is."""
     try:
-        request(folder, "ping")
+        request(folder, "ping", timeout_s=_PING_S)
+    except SlowError:
+        return True
     except TransportError:
         return False
     return True
 
 
 def refuse_if_running(folder: Path) -> None:
-    """Raise RunningError when a service answers in this state directory."""
+    """Raise RunningError when a service runs in this state directory."""
     if not is_running(folder):
         return
     raise RunningError(
-        f"A service runs already: {folder / SOCKET} answers.", remedy="Stop it with penrose down first."
+        f"A service runs already: it has {folder / SOCKET}.", remedy="Stop it with penrose down first."
     )
 
 
@@ -79,6 +84,10 @@ class RunningError(PenroseError):
 
     code = "running"
     exit_code = 15
+
+
+class SlowError(TransportError):
+    """A service runs and did not answer in time."""
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
@@ -111,6 +120,7 @@ def request(folder: Path, command: str, *, timeout_s: float = _TIMEOUT_S) -> Any
     """The result of a command of the service whose state directory is `folder`.
 
     Raises:
+        SlowError: it has not answered in time.
         TransportError: no service answers there, or it could not do it.
     """
     path = folder / SOCKET
@@ -120,6 +130,11 @@ def request(folder: Path, command: str, *, timeout_s: float = _TIMEOUT_S) -> Any
             connection.connect(str(path))
             connection.sendall(command.encode() + b"\n")
             raw = connection.makefile("rb").readline()
+    except (TimeoutError, BlockingIOError) as error:  # the latter where more wait than may
+        raise SlowError(
+            f"The service at {path} has not answered {command} within {timeout_s:g} s.",
+            remedy="It may be at it still: look at its output, then ask again.",
+        ) from error
     except OSError as error:
         raise TransportError(
             f"No service answers at {path}: {error}.", remedy="Start it with penrose up CONFIG."

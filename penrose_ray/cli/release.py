@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penrose_ray.cli.control import request
+from penrose_ray.cli.control import LONG_S, request
 from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of, hexadecimal
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
@@ -26,7 +26,6 @@ DirectoryArgument = Annotated[Path, typer.Argument(help="The directory of releas
 ConfigArgument = Annotated[Path, typer.Argument(help="The service's configuration.")]
 BatchOption = Annotated[int, typer.Option("--batch", help="Number of the batch.")]
 _COLUMNS = ("batch", "sums", "reports", "withheld_sums", "epsilon")
-_TIMEOUT_S = 3600.0
 _RELEASE_FIRST = "Release something first."
 
 
@@ -120,7 +119,7 @@ def close(config: ConfigArgument, overrides: SetOption = None, form: FormatOptio
     With tokens a batch is due 36 h after its end, for reports may arrive so late; in a demo at once.
     """
     settings, _ = load_settings(config, tuple(overrides or ()))
-    rows = request(settings.service.state_dir, "release", timeout_s=_TIMEOUT_S)
+    rows = request(settings.service.state_dir, "release", timeout_s=LONG_S)
     print_rows(rows, ("batch", "sums", "reports", "withheld_sums"), form, "handed over")
 
 
@@ -135,7 +134,7 @@ def open_release(
     With a split key the gatekeepers of design_server.gatekeepers are asked first; without them nothing opens.
     """
     settings, _ = load_settings(config, tuple(overrides or ()))
-    rows = request(settings.service.state_dir, "open", timeout_s=_TIMEOUT_S)
+    rows = request(settings.service.state_dir, "open", timeout_s=LONG_S)
     print_rows(rows, ("path", "histograms", "reports", "discarded"), form, "opened")
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from penrose_ray.actors.live_page import LivePage, LiveState
-from penrose_ray.cli.control import ControlServer, is_running, request
+from penrose_ray.cli.control import LONG_S, ControlServer, is_running, request
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.precheck import precheck
 from penrose_ray.clock import SystemClock
@@ -260,7 +260,7 @@ def compact(config: ConfigArgument, overrides: SetOption = None) -> None:
 
     Example: penrose compact configs/fleet.toml
     """
-    say(f"{request(_folder(config, overrides), 'compact')} batches moved")
+    say(f"{request(_folder(config, overrides), 'compact', timeout_s=LONG_S)} batches moved")
 
 
 def down(config: ConfigArgument, overrides: SetOption = None) -> None:

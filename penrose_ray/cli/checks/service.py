@@ -166,7 +166,7 @@ def journals(folder: Path, *, running: bool) -> Finding:
 def _damage(path: Path) -> str:
     """Why a journal cannot be read; empty when it can."""
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
             if path.stat().st_size > _CHECKED_BYTES:
                 return ""
