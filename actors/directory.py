@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +25,7 @@ from penrose_ray.aggregate.placement import (
     Wanted,
 )
 from penrose_ray.aggregate.routing import Table
+from penrose_ray.durable import replace
 from penrose_ray.errors import JournalError, JournalVersionError, PenroseError
 from penrose_ray.telemetry import MOVED_BUCKETS
 
@@ -185,19 +185,9 @@ def _read(path: Path) -> State | None:
 
 def _write(path: Path, state: State) -> None:
     """Replace the file: after a crash either the old or the new state is there."""
-    unfinished = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
-            file.write(msgspec.json.encode(_Saved(_VERSION, state)))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace(path, msgspec.json.encode(_Saved(_VERSION, state)))
     except OSError as error:
         raise JournalError(
             f"The directory's file {path} cannot be written: {error}.", remedy="Free space on its disk."

@@ -81,12 +81,11 @@ class FleetSettings:
     @property
     def reporting(self) -> Reporting:
         """The task's rules of reporting."""
-        days = max(1, -(-self.task.batch_s // 86_400))
         return Reporting(
             samples_per_histogram=self.task.samples_per_histogram,
             min_samples=self.task.min_samples,
             reports_per_class=self.task.reports_per_class,
-            tokens_per_batch=self.task.tokens_per_day * days,
+            tokens_per_batch=self.task.tokens_per_batch,
             cover_rate=self.task.cover_rate,
         )
 

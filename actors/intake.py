@@ -110,7 +110,8 @@ class Intake:
         self._backend = backend
         self.most_reports = most_reports
         self._blob_bytes = self.task.profile().blob_bytes
-        self._tokens = Verifier(self.task.task_id, self.task.issuer_keys)
+        self._task_id = self.task.task_id
+        self._tokens = Verifier(self._task_id, self.task.issuer_keys)
         self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
 
     async def take(self, body: bytes) -> list[Answer | Refused]:
@@ -164,7 +165,7 @@ class Intake:
         return self._fault(report) or report
 
     def _fault(self, report: Report) -> Refused | None:
-        if report.task_id != self.task.task_id:
+        if report.task_id != self._task_id:
             return Refused("wrong-task", f"The report is for task {report.task_id.hex()}.", 404)
         if report.scheme != self.task.signature_scheme:
             return Refused("wrong-scheme", f"The task's snippet scheme is {self.task.signature_scheme}.")

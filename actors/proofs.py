@@ -27,8 +27,7 @@ def application(published: Published, *, classes: bool = False) -> web.Applicati
     app = web.Application()
 
     async def ledger(_request: web.Request) -> web.Response:
-        path = published.ledger_path
-        raw = path.read_bytes() if path.exists() else b""
+        raw = await asyncio.to_thread(published.ledger)
         return web.Response(body=raw, content_type="application/x-ndjson")
 
     async def answered(request: web.Request, find: Callable[[bytes], object]) -> web.Response:

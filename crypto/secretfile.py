@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.crypto.wrapping import Passphrase, Plain
+from penrose_ray.durable import place, replace
 from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def write_secret(
     """
     path = Path(path)
     try:
-        _place(path, _protected(kind, body, passphrase, token))
+        place(path, _protected(kind, body, passphrase, token))
     except FileExistsError as error:
         raise ConfigError(
             f"{path} exists, and a file with secrets is never overwritten.",
@@ -70,9 +71,7 @@ def replace_secret(
     path: Path | str, kind: int, body: bytes, *, passphrase: bytes | None, token: Wrapping | None
 ) -> None:
     """Put a secret in the place of one that must be forgotten; a crash leaves one or the other."""
-    path = Path(path)
-    _written_beside(path, _protected(kind, body, passphrase, token)).replace(path)
-    sync_directory(path.parent)
+    replace(Path(path), _protected(kind, body, passphrase, token))
 
 
 def read_secret(path: Path | str, kind: int, *, passphrase: bytes | None, token: Wrapping | None) -> bytes:
@@ -125,7 +124,7 @@ def own_token(path: Path) -> str:
     with contextlib.suppress(FileExistsError):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _place(path, f"{secrets.token_urlsafe(32)}\n".encode())
+            place(path, f"{secrets.token_urlsafe(32)}\n".encode())
     text = _read_private(path).strip().decode(errors="replace")
     if not _TOKEN.fullmatch(text):
         raise KeyFormatError(
@@ -149,39 +148,6 @@ def _protected(kind: int, body: bytes, passphrase: bytes | None, token: Wrapping
     wrapping = token or (Plain() if passphrase is None else Passphrase(passphrase))
     header = _MAGIC + bytes([kind, VERSION, wrapping.code])
     return header + wrapping.wrap(body, header)
-
-
-def _place(path: Path, content: bytes) -> None:
-    """Write a new file, whole or not there; FileExistsError where the name is taken."""
-    temporary = _written_beside(path, content)
-    try:
-        os.link(temporary, path)  # unlike a rename, fails where the name is taken
-    finally:
-        temporary.unlink()
-    sync_directory(path.parent)
-
-
-def _written_beside(path: Path, content: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink()
-        raise
-    return temporary
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_private(path: Path) -> bytes:

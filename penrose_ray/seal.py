@@ -99,6 +99,7 @@ class Sealer:
         self._encryptor = encryptor
         self._new_id = new_id
         self._profile = task.profile()
+        self._task_id = task.task_id
 
     def seal(
         self, contribution: Contribution, signature: ClassSignature, *, now_s: float, token: bytes = b""
@@ -109,7 +110,7 @@ class Sealer:
         """
         slots = slots_of(contribution, self._task.samples_per_histogram)
         return Report(
-            task_id=self._task.task_id,
+            task_id=self._task_id,
             report_id=ReportId(hashlib.sha256(token).digest() if token else self._new_id(_ID_BYTES)),
             created_hour=int(now_s // _HOUR_S),
             gpu_model=self._gpu_model,

@@ -7,6 +7,7 @@ parameters under the same id; any change, a rotated key too, is a new task. The 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from fractions import Fraction
@@ -106,7 +107,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def key(self) -> PublicKey:
         """The Paillier public key."""
-        return PublicKey.from_bytes(self.public_key)
+        return _key_of(self.public_key)
 
     def profile(self) -> SlotProfile:
         """How bins lie in ciphertexts."""
@@ -127,15 +128,20 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         spread = _NOISE_DEVIATIONS * self.noise_sigma
         return NoiseOffsets(math.ceil(spread), math.ceil(spread * math.sqrt(BINS)))
 
+    @property
+    def tokens_per_batch(self) -> int:
+        """Most tokens of one client that the reports of a batch can bear."""
+        return self.tokens_per_day * days_of_batch(self.batch_s)
+
     def real_reports_needed(self) -> int:
         """Real reports, r k + m c, that leave k honest contributors in a sum however m hostile ones stuff it.
 
         A task without tokens (a demo) needs k reports and claims no more. r = 0 leaves only the tokens as a
-        bound, so it counts as r = c. c is a day's tokens: a longer batch sees several days' worth.
+        bound, so it counts as r = c. c is a day's tokens: a batch may see several days' worth.
         """
         if not self.tokens_per_day:
             return self.min_contributors
-        tokens = self.tokens_per_day * max(1, math.ceil(self.batch_s / _DAY_S))
+        tokens = self.tokens_per_batch
         return (self.reports_per_class or tokens) * self.min_contributors + self.hostile_clients * tokens
 
     def reports_needed(self) -> int:
@@ -207,6 +213,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise _field_error(
                 "min_contributors", self.min_contributors, f"the floor is {CONTRIBUTOR_FLOOR} unless demo"
             )
+
+
+@functools.lru_cache(maxsize=8)
+def _key_of(raw: bytes) -> PublicKey:
+    """Checking that a modulus is none takes 10 ms."""
+    return PublicKey.from_bytes(raw)
+
+
+def days_of_batch(batch_s: float) -> int:
+    """Most UTC days that a batch touches; batches begin at multiples of their length, days of a day.
+
+    Where they start within a day runs over multiples of the greatest common divisor; the last one counts.
+    """
+    length_s = math.ceil(batch_s)
+    return math.ceil((_DAY_S - math.gcd(length_s, _DAY_S) + length_s) / _DAY_S)
 
 
 def _field_error(field: str, value: object, reason: str) -> ConfigError:

@@ -16,6 +16,7 @@ from penrose_ray.sim.population import Mix, require_shares, time_shares
 from penrose_ray.sim.recorded import from_traces
 from penrose_ray.sim.scenario import LoadForm, Sampler, Sampling, Scenario
 from penrose_ray.sim.workloads import Group, grouped, repeated
+from penrose_ray.task import days_of_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,12 +110,11 @@ class ReportingSettings(Section):
 
     def reporting(self) -> Reporting:
         """The client's side of these rules; tokens are dealt out by the day."""
-        days = max(1, int(np.ceil(self.batch_s / 86_400)))
         return Reporting(
             samples_per_histogram=self.samples_per_histogram,
             min_samples=self.min_samples,
             reports_per_class=self.reports_per_class,
-            tokens_per_batch=self.tokens_per_day * days,
+            tokens_per_batch=self.tokens_per_day * days_of_batch(self.batch_s),
             cover_rate=self.cover_rate,
         )
 

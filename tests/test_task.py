@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penrose_ray.errors import ConfigError, KeyFormatError, TaskError
-from penrose_ray.task import FORMAT_VERSION, SignedTask, sign, verify
+from penrose_ray.task import FORMAT_VERSION, SignedTask, days_of_batch, sign, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,6 +181,13 @@ def test_batches_begin_at_multiples_of_their_length(make_task: Callable[..., Tas
     task = make_task(batch_s=3600)
 
     assert [task.batch_of(time_s) for time_s in (0, 3599.999, 3600)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("hours", range(1, 100))
+def test_a_batch_touches_as_many_days_as_its_worst_place_does(hours: int) -> None:
+    starts = range(0, 24 * hours, hours)
+    most = max((start + hours - 1) // 24 - start // 24 + 1 for start in starts)
+    assert days_of_batch(hours * 3600) == most
 
 
 def test_a_counter_set_is_found_by_name(task: Task) -> None:

@@ -6,16 +6,17 @@ the answer is kept here and shown wherever the class is.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from penrose_ray.durable import replace
 from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
 FILE = "labels.json"
@@ -89,9 +90,7 @@ def add_labels(path: Path, more: Iterable[Label]) -> Labels:
     kept |= {(each.task_id, each.class_id): each for each in more}
     labels = Labels(labels=tuple(kept[key] for key in sorted(kept)))
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(labels)) + b"\n")
-    unfinished.replace(path)
+    replace(path, msgspec.json.format(msgspec.json.encode(labels)) + b"\n", mode=0o644)
     return labels
 
 

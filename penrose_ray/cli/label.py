@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from penrose_ray.analyse.labels import FILE, Label, add_labels, check_name, read_labels
 from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.durable import replace
 from penrose_ray.errors import ConfigError, GateError, LedgerError, TransportError
 
 if TYPE_CHECKING:
@@ -214,8 +214,7 @@ def _answer(desk: Link, report: str) -> dict[str, Any] | None:
 def _write(path: Path, receipt: Receipt) -> None:
     """For its owner only: whoever has the ids can ask as well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(receipt)) + b"\n")
+    replace(path, msgspec.json.format(msgspec.json.encode(receipt)) + b"\n")
 
 
 def _read(path: Path) -> Receipt:

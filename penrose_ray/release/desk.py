@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penrose_ray.crypto.secretfile import LEDGER_KEY, read_secret, sync_directory, write_secret
+from penrose_ray.crypto.secretfile import LEDGER_KEY, read_secret, write_secret
+from penrose_ray.durable import replace, sync_directory
 from penrose_ray.errors import BudgetError, GateError, LedgerError, ReleaseFormatError
 from penrose_ray.release.budget import Budget
 from penrose_ray.release.ledger import Facts, Ledger, ledger_key
@@ -88,8 +89,8 @@ class Desk(Published):
             self._require_due(batch)
             made = self._paid(batch, ledger, make)
             raw = made.handover.encode()
-            self._write(self._prepared(batch), raw)
-            self._write(self.members_path(batch), msgspec.msgpack.encode(made.members))
+            replace(self._prepared(batch), raw)
+            replace(self.members_path(batch), msgspec.msgpack.encode(made.members))
             ledger.append(self._facts(made))
             return self._publish(batch, hashlib.sha256(raw).digest())
 
@@ -177,15 +178,6 @@ class Desk(Published):
             yield
         finally:
             os.close(handle)
-
-    def _write(self, path: Path, raw: bytes) -> None:
-        unfinished = path.with_name(f"{path.name}.part")
-        with unfinished.open("wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        sync_directory(self._directory)
 
 
 def _move_key(old: Path, new: Path) -> None:

@@ -15,7 +15,8 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from penrose_ray.crypto.secretfile import LEDGER_KEY, own_secret, sync_directory
+from penrose_ray.crypto.secretfile import LEDGER_KEY, own_secret
+from penrose_ray.durable import append
 from penrose_ray.errors import ClockError, LedgerError
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Ledger:
         )
         body = entry.encode()
         line = Line(body, self._key.sign(_CONTEXT + body))
-        _append(self.path, line.encode())
+        append(self.path, line.encode())
         self._lines.append(line)
         self.entries.append(entry)
         return line
@@ -201,22 +202,6 @@ class Ledger:
         """The line of a batch's release."""
         pairs = zip(self.entries, self._lines, strict=True)
         return next((line for e, line in pairs if (e.facts.kind, e.facts.batch) == ("release", batch)), None)
-
-
-def _append(path: Path, raw: bytes) -> None:
-    """Append and sync; undone if it fails half way."""
-    new = not path.exists()
-    with path.open("ab") as file:
-        start = file.tell()
-        try:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            os.truncate(path, start)
-            raise
-    if new:
-        sync_directory(path.parent)
 
 
 def ledger_key(path: Path) -> Ed25519PrivateKey:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from penrose_ray.task import Task
 
-_DAY_S: Final = 86_400
-
 
 def sensitivity(task: Task) -> float:
     """L2 sensitivity of all sums of one batch, in samples.
@@ -39,7 +37,7 @@ def sensitivity(task: Task) -> float:
             "Noise hides nothing in a task without tokens: one client may send any number of reports.",
             remedy="Set task.tokens_per_day, or task.noise_sigma = 0.",
         )
-    tokens = task.tokens_per_day * max(1, math.ceil(task.batch_s / _DAY_S))
+    tokens = task.tokens_per_batch
     per_sum = min(task.reports_per_class or tokens, tokens)
     return math.sqrt(2 * per_sum * tokens) * task.samples_per_histogram
 

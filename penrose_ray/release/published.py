@@ -28,15 +28,29 @@ class Published:
         self._directory = directory
         self._task = task
         self.releases = Releases(directory)
+        self._checked: tuple[bytes, list[tuple[Line, LedgerEntry]]] = b"", []
+        self._last: tuple[bytes, Prover] | None = None
 
     @property
     def ledger_path(self) -> Path:
         """The ledger of this task."""
         return self._directory / f"{self._task.task_id.hex()}.ledger"
 
+    def ledger(self) -> bytes:
+        """The ledger as it is now; empty before the first release."""
+        return self.ledger_path.read_bytes() if self.ledger_path.exists() else b""
+
     def lines(self) -> list[Line]:
         """The ledger's lines, none before the first release."""
-        return read_lines(self.ledger_path.read_bytes()) if self.ledger_path.exists() else []
+        return read_lines(self.ledger())
+
+    def _chain(self) -> list[tuple[Line, LedgerEntry]]:
+        """Lines and what they say; a ledger is checked once, however many ask."""
+        raw = self.ledger()
+        if self._checked[0] != raw:
+            lines = read_lines(raw)
+            self._checked = raw, list(zip(lines, check_chain(lines), strict=True))
+        return self._checked[1]
 
     @property
     def signer(self) -> bytes:
@@ -52,7 +66,7 @@ class Published:
 
     def entries(self) -> list[LedgerEntry]:
         """The ledger's entries, each checked; raises LedgerError where it is damaged."""
-        return check_chain(self.lines())
+        return [entry for _, entry in self._chain()]
 
     def facts(self) -> list[Facts]:
         """What the ledger says, entry by entry; raises LedgerError where it is damaged."""
@@ -64,14 +78,21 @@ class Published:
         Raises:
             LedgerError: no release has it.
         """
-        lines = self.lines()
-        for line, entry in zip(reversed(lines), reversed(check_chain(lines)), strict=True):
+        for line, entry in reversed(self._chain()):
             facts = entry.facts
-            if facts.kind == "release":
-                members = self.members_path(BatchId(facts.batch)).read_bytes()
+            if facts.kind != "release":
+                continue
+            members = self.members_path(BatchId(facts.batch)).read_bytes()
+            if report_id in members:  # where it is not, no tree need be built
                 with contextlib.suppress(LedgerError):
-                    return Prover(line, members).prove(ReportId(report_id))
+                    return self._prover(line, members).prove(ReportId(report_id))
         raise _in_no_release(report_id)
+
+    def _prover(self, line: Line, members: bytes) -> Prover:
+        """That of the batch asked for last is kept: most ask for the latest one."""
+        if self._last is None or self._last[0] != members:
+            self._last = members, Prover(line, members)
+        return self._last[1]
 
     def class_of(self, report_id: bytes) -> ReleasedClass:
         """The class of a released report: for whoever sent it, because nobody else knows its id.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from typing import TYPE_CHECKING, Protocol
 
+from penrose_ray.durable import place
 from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError, WrongKeyError
 
 if TYPE_CHECKING:
@@ -96,11 +96,9 @@ def write_name_key(path: Path) -> bytes:
     """
     key = secrets.token_bytes(NAME_KEY_BYTES)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        place(path, f"{key.hex()}\n".encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}.", remedy="Give another path.") from error
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(key.hex() + "\n")
     return key
 
 

@@ -14,6 +14,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from penrose_ray.errors import ConfigError, TlsError
@@ -26,7 +27,12 @@ _PIN_BYTES = 32
 
 
 def pin_of(certificate: bytes) -> bytes:
-    """SHA-256 of the public key (SubjectPublicKeyInfo) of a certificate in PEM or DER."""
+    """SHA-256 of the public key (SubjectPublicKeyInfo) of a certificate in PEM or DER.
+
+    Raises:
+        ValueError: it is none.
+        UnsupportedAlgorithm: its key is of a kind that is not known here.
+    """
     pem = certificate.startswith(b"-----BEGIN")
     parsed = (x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate)(certificate)
     key = parsed.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -66,7 +72,14 @@ class TlsDial:
             TlsError: it has another key, or speaks no TLS 1.3.
         """
         connection = _handshake(self._context, host, port, timeout_s)
-        pin = pin_of(connection.getpeercert(binary_form=True) or b"")
+        try:
+            pin = pin_of(connection.getpeercert(binary_form=True) or b"")
+        except (ValueError, UnsupportedAlgorithm) as error:
+            connection.close()
+            raise TlsError(
+                f"The gateway's certificate cannot be read: {error}.",
+                remedy="Ask its operator; until then nothing is sent.",
+            ) from error
         if not any(hmac.compare_digest(pin, known) for known in self._pins):
             connection.close()
             raise TlsError(

@@ -172,8 +172,8 @@ def test_asked_again_there_is_one_entry_and_the_same_bytes(tmp_path: Path, task:
 @pytest.mark.parametrize(
     ("step", "when", "result"),
     [
-        ("_write", "before", "remade"),
-        ("_write", "after", "remade"),
+        ("replace", "before", "remade"),
+        ("replace", "after", "remade"),
         ("append", "before", "remade"),
         ("append", "after", "prepared"),
         ("_publish", "before", "prepared"),

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import TimelineError
+from penrose_ray.release import audit
 from penrose_ray.release.audit import AuditLog, read_audit
 from penrose_ray.release.ledger import Facts, Ledger, check_chain, read_lines
 from penrose_ray.release.samples import Series, read_series
@@ -143,6 +144,28 @@ def test_ledgers_and_audit_logs_become_events(tmp_path: Path) -> None:
     first, second = audit_events(read_audit(raw + b'{"time_s": 1', "cut by a crash"), "A")
     assert (first.event, first.time_s) == ("started", START + 60)
     assert (second.detail, second.amount) == ("+2: busy 0.91", 2)
+
+
+def test_an_event_that_a_crash_cut_short_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path, clock = tmp_path / "audit.jsonl", ManualClock(START)
+    AuditLog(path, clock).note("started")
+    path.write_bytes(path.read_bytes() + b'{"time_s": 1')
+    AuditLog(path, clock).note("started again")
+    assert [each.event for each in read_audit(path.read_bytes(), "A")] == ["started", "started again"]
+
+
+def test_an_audit_log_that_has_grown_begins_anew_and_the_oldest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "MOST_BYTES", 1)  # each event fills a log
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path, ManualClock(START))
+    for number in range(audit.KEPT + 2):
+        log.note("scaled", amount=number)
+    kept = sorted(tmp_path.iterdir(), key=lambda each: int(each.suffix[1:]))
+    assert [each.name for each in kept] == [f"audit.jsonl.{n}" for n in range(1, audit.KEPT + 1)]
+    amounts = [event.amount for each in kept for event in read_audit(each.read_bytes(), each.name)]
+    assert amounts == list(range(audit.KEPT + 1, 1, -1))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from transport.servers import certificate
 from penrose_ray.actors.gateway import Gateway
 from penrose_ray.errors import ConfigError, TransportError
 from penrose_ray.settings import TlsSettings
+from penrose_ray.transport import tls as tls_module
 from penrose_ray.transport.http import HttpUploader, fetch_task
 from penrose_ray.transport.tls import TlsDial, pin_of
 
@@ -56,6 +57,26 @@ def test_known_clients_report_over_tls_and_strangers_do_not(
 
     assert collection.reports == 1
     assert fetch_task(url, task_id, dial=known) == fetch_task(f"http://127.0.0.1:{collection.port}", task_id)
+
+
+def test_a_certificate_that_cannot_be_read_is_a_transport_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Connection:
+        closed = False
+
+        def getpeercert(self, *, binary_form: bool) -> bytes:
+            return b"\x30\x00" if binary_form else b""
+
+        def close(self) -> None:
+            self.closed = True
+
+    connection = Connection()
+    monkeypatch.setattr(tls_module, "_handshake", lambda *_: connection)
+    dial = TlsDial([b"\x00" * 32], *certificate(tmp_path, "client"))
+    with pytest.raises(TransportError, match="cannot be read"):
+        dial.connect("gateway", 443, 1.0)
+    assert connection.closed
 
 
 def test_certificates_that_are_none_end_the_start(

@@ -1,0 +1,75 @@
+"""Files that are whole or not there, and whose names survive a power cut."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def place(path: Path, content: bytes) -> None:
+    """Write a new file for its owner only.
+
+    Raises:
+        FileExistsError: the name is taken.
+    """
+    temporary = _written_beside(path, content, 0o600)
+    try:
+        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+    finally:
+        temporary.unlink()
+    sync_directory(path.parent)
+
+
+def replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file or put another content in its place: after a crash it has the old or the new one."""
+    temporary = _written_beside(path, content, mode)
+    try:
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def append(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Add to the end of a file, or make it; undone where it fails half way."""
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
+    with os.fdopen(descriptor, "ab") as file:
+        start = file.tell()
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        except OSError:
+            os.truncate(path, start)
+            raise
+    if is_new:
+        sync_directory(path.parent)
+
+
+def _written_beside(path: Path, content: bytes, mode: int) -> Path:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        temporary.unlink()
+        raise
+    return temporary
