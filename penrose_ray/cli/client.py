@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from penrose_ray.cli.given import SocksOption, content_of, hexadecimal
+from penrose_ray.cli.given import SocksOption, content_of
 from penrose_ray.cli.output import say
+from penrose_ray.cli.trusted import SignerOption, trusted_task
 from penrose_ray.errors import ConfigError, PolicyError
-from penrose_ray.task import Task, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penrose_ray.policy import OwnerPolicy
     from penrose_ray.seal import Contribution
     from penrose_ray.settings import EnrolmentSettings
+    from penrose_ray.task import Task
     from penrose_ray.transport.outbox import Outbox
     from penrose_ray.transport.route import Way
     from penrose_ray.transport.uploader import Uploader
@@ -60,7 +61,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         list[str], typer.Option("--gateway", help="http(s)://HOST:PORT or http://ADDRESS.onion; repeatable.")
     ],
     policy_file: Annotated[Path, typer.Option("--policy", help="The owner's policy.toml.")],
-    signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
+    signer: SignerOption = "",
     source: SourceOption = SourceName.OPENCL,
     trace: Annotated[Path | None, typer.Option("--trace", help="For --source trace: the file.")] = None,
     state: StateOption = DEFAULT_STATE,
@@ -73,7 +74,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Watch this host's GPU programs for a task and send sealed reports until SIGTERM or Ctrl-C.
 
-    Example: penrose client run fleet.task --gateway http://10.0.0.7:8443 --policy policy.toml
+    Example: penrose client run fleet.task --gateway http://HOST:8443 --policy policy.toml --signer 3f0c...
 
     Programs are captured when they are started with the variables that `penrose client env` prints.
     """
@@ -81,7 +82,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
 
-    task = signed_task(task_file, signer)
+    task = trusted_task(content_of(task_file, ConfigError), signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     policy = _policy(policy_file)
     policy.check(task)
@@ -160,12 +161,6 @@ class _Duties:
         if duty.on != self._on:
             self._on = duty.on
             say(f"capture {'on' if duty.on else 'off'}: {duty.reason}")
-
-
-def signed_task(path: Path, signer: str) -> Task:
-    """The task of a file, signed by `signer` (hexadecimal) where one is given."""
-    pinned = hexadecimal("--signer", signer, source="penrose keys show") if signer else None
-    return verify(content_of(path, ConfigError), trusted_signer=pinned)
 
 
 def _policy(path: Path) -> OwnerPolicy:

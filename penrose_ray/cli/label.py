@@ -11,8 +11,9 @@ import msgspec
 import typer
 
 from penrose_ray.analyse.labels import FILE, Label, add_labels, check_name, read_labels
-from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption
+from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.cli.trusted import SignerOption, trusted_task
 from penrose_ray.durable import replace
 from penrose_ray.errors import ConfigError, GateError, LedgerError, TransportError
 
@@ -45,7 +46,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         str | None, typer.Option("--source", help="How to capture: opencl or cuda; else all that work here.")
     ] = None,
     *,
-    signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
+    signer: SignerOption = "",
     enrolment_file: Annotated[
         Path | None, typer.Option("--enrolment", help="TOML: issuer and key server that know this client.")
     ] = None,
@@ -57,12 +58,11 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     """
     from penrose_ray.actors.identities import enrolled  # noqa: PLC0415 - numpy
     from penrose_ray.actors.reference import reference_reports  # noqa: PLC0415 - as above
-    from penrose_ray.cli.client import signed_task  # noqa: PLC0415 - the client's libraries
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
 
     check_name(name)
-    task = signed_task(task_file, signer)
+    task = trusted_task(content_of(task_file, ConfigError), signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     known = enrolled(task, enrolment, SystemClock())
     recording = _recorded(command or [], trace, source)

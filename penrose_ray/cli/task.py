@@ -1,4 +1,4 @@
-"""`penrose task`: drafts, signed tasks, and what an owner's policy says to them."""
+"""`penrose task`: drafts, signed tasks, where they come from, and what an owner's policy says to them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penrose_ray.cli.given import hexadecimal
+from penrose_ray.cli.client import DEFAULT_STATE, StateOption
+from penrose_ray.cli.given import SocksOption, hexadecimal
 from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
+from penrose_ray.cli.trusted import SignerOption, trusted_task
 from penrose_ray.draft import task_from
 from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.policy import load_policy
 from penrose_ray.release.tokens import key_ring
 from penrose_ray.settings import TomlFile
 from penrose_ray.task import SignedTask, Task, sign, verify
+from penrose_ray.types import TaskId
 
-app = typer.Typer(no_args_is_help=True, help="Draft, sign and read tasks.")
+app = typer.Typer(no_args_is_help=True, help="Draft, sign, fetch and read tasks.")
 _LARGEST_TASK_BYTES = 1 << 20
 
 DRAFT = """\
@@ -102,6 +105,41 @@ def sign_draft(
     out.write_bytes(sign(task, secrets.signing).encode())
     say(f"{out} written; a change of the draft or of the key is a new task")
     typer.echo(task.task_id.hex())
+
+
+@app.command("fetch")
+def fetch(
+    url: Annotated[str, typer.Argument(metavar="URL", help="GATEWAY/tasks/TASKID.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The signed task to write.")],
+    signer: SignerOption = "",
+    state: StateOption = DEFAULT_STATE,
+    *,
+    socks: SocksOption = "",
+) -> None:
+    """Fetch a task from a gateway, the way reports go there, and write it if the pinned signer signed it.
+
+    Example: penrose task fetch http://10.0.0.7:8443/tasks/77ab... --signer 3f0c... --out fleet.task
+
+    The service's operator tells the task's id; the design server's tells the signer, by another channel.
+    """
+    from penrose_ray.transport.route import route_to  # noqa: PLC0415 - numpy
+
+    gateway, tasks, name = url.rstrip("/").rpartition("/tasks/")
+    if not tasks:
+        raise ConfigError(f"{url!r} names no task.", remedy="Write GATEWAY/tasks/TASKID.")
+    task_id = TaskId(hexadecimal("the task's id", name, source="penrose task show"))
+    route = route_to([gateway], task_id, state, socks=socks)
+    try:
+        raw = route.ways[0].task()
+    finally:
+        route.close()
+    task = trusted_task(raw, signer)
+    if task.task_id != task_id:
+        raise TaskError(
+            f"The gateway sent the task {task.task_id.hex()}.", remedy="Tell the service's operator."
+        )
+    out.write_bytes(raw)
+    say(f"{out} written: {task.name}, signed by {'the pinned key' if signer else 'nobody who is pinned'}")
 
 
 @app.command("show")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from penrose_ray.errors import ConfigError
-from penrose_ray.transport.http import HttpUploader, PlainDial, fetch_quote
+from penrose_ray.transport.http import HttpUploader, PlainDial, fetch_quote, fetch_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +25,8 @@ class Way(NamedTuple):
     uploader: Uploader
     quote: Callable[[], bytes]
     """Fetches the TPM quote of the machine there."""
+    task: Callable[[], bytes]
+    """Fetches the signed task, not verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,16 @@ def route_to(gateways: Sequence[str], task_id: TaskId, home: Path, *, socks: str
     if kind == "onion":
         return _over_tor(gateways, task_id, home, socks)
     dial = _tls(home / "tls") if kind == "https" else PlainDial()
-    ways = tuple(
-        Way(HttpUploader(each, task_id, dial=dial), partial(fetch_quote, each, task_id, dial=dial))
-        for each in gateways
-    )
+    ways = tuple(_way(HttpUploader(each, task_id, dial=dial), each, task_id, dial) for each in gateways)
     return Route(ways, anonymous=False, close=_nothing)
+
+
+def _way(uploader: Uploader, url: str, task_id: TaskId, dial: Dial) -> Way:
+    return Way(
+        uploader,
+        partial(fetch_quote, url, task_id, dial=dial),
+        partial(fetch_task, url, task_id, dial=dial),
+    )
 
 
 def _kind(gateway: str) -> str:
@@ -92,10 +99,7 @@ def _over_tor(gateways: Sequence[str], task_id: TaskId, home: Path, socks: str) 
         more = home / "torrc"
         dial = OwnTor(home / "tor", lines=more.read_text().splitlines() if more.exists() else ())
         close = dial.stop
-    ways = tuple(
-        Way(onion_uploader(host, task_id, dial), partial(fetch_quote, f"http://{host}", task_id, dial=dial))
-        for host in hosts
-    )
+    ways = tuple(_way(onion_uploader(host, task_id, dial), f"http://{host}", task_id, dial) for host in hosts)
     return Route(ways, anonymous=True, close=close)
 
 

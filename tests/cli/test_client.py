@@ -241,12 +241,13 @@ def test_a_daemon_that_is_started_again_sends_nothing_more_in_the_batch(
         ("no policy", 14),
         ("task", 13),
         ("signer", 13),
+        ("no signer", 13),
         ("trace", 20),
         ("open state", 31),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_captured(
-    call: Call, home: Path, gateway: str, change: str, code: int
+    call: Call, home: Path, gateway: str, design_keys: DesignKeys, change: str, code: int
 ) -> None:
     more: list[object] = []
     if change == "policy":
@@ -257,6 +258,10 @@ def test_what_is_wrong_is_said_before_anything_is_captured(
         (home / "kineto.task").write_bytes(b"no task")
     elif change == "signer":
         more = ["--signer", "ab" * 32]
+    elif change == "no signer":
+        counters = fleet.counters_of(home / "trace.json.gz")
+        production = {"demo": False, "tokens_per_day": 4, "hostile_clients": 0, "min_contributors": 50}
+        (home / "kineto.task").write_bytes(fleet.signed_task(design_keys, counters, **production).encode())
     elif change == "trace":
         (home / "trace.json.gz").write_bytes(b"no trace")
     elif change == "open state":

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
+from e2e.http_party import serving
+from e2e.one_shard import OneShard
 
+from penrose_ray.actors.gateway import application
+from penrose_ray.actors.intake import Intake
 from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
+from penrose_ray.task import sign, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     Call = Callable[..., tuple[int, str, str]]
@@ -89,3 +95,37 @@ def test_a_rotated_key_keeps_the_signer_and_is_a_new_task(call: Call, signed: Pa
         for keys in (old, new)
     }
     assert len(ids) == 2
+
+
+@pytest.fixture
+def gateway(signed: Path) -> Iterator[str]:
+    """A gateway with the task; its address."""
+    with serving(application(Intake(signed.read_bytes(), OneShard(), most_reports=1))) as url:
+        yield url
+
+
+def test_a_fetched_task_is_written_when_the_pinned_signer_signed_it(
+    call: Call, signed: Path, gateway: str, design_keys: DesignKeys
+) -> None:
+    task_id = verify(signed.read_bytes()).task_id.hex()
+    signer = design_keys.signing.public_key().public_bytes_raw().hex()
+    got = signed.with_name("got.task")
+    for pin, code in ((["--signer", "00" * 32], 13), ([], 13), (["--signer", signer], 0)):
+        assert not got.exists()
+        ended, _, err = call("task", "fetch", f"{gateway}/tasks/{task_id}", "-o", got, *pin)
+        assert (ended, "remedy: " in err) == (code, code != 0), err
+    assert got.read_bytes() == signed.read_bytes()
+
+
+def test_a_demo_may_be_fetched_without_a_pin_and_what_is_not_there_is_said(
+    call: Call, signed: Path, design_keys: DesignKeys
+) -> None:
+    demo = msgspec.structs.replace(verify(signed.read_bytes()), demo=True)
+    raw = sign(demo, design_keys.signing).encode()
+    got = signed.with_name("got.task")
+    with serving(application(Intake(raw, OneShard(), most_reports=1))) as url:
+        assert call("task", "fetch", f"{url}/tasks/{'00' * 32}", "-o", got)[0] == 40
+        assert call("task", "fetch", url, "-o", got)[0] == 10
+        assert call("task", "fetch", f"{url}/tasks/xyz", "-o", got)[0] == 10
+        assert call("task", "fetch", f"{url}/tasks/{demo.task_id.hex()}", "-o", got)[0] == 0
+    assert got.read_bytes() == raw
