@@ -14,6 +14,8 @@ import numpy as np
 
 from penrose_ray.actors.client import NOT_ENROLLED, Client, Enrolled
 from penrose_ray.capture.guard import OverheadGuard
+from penrose_ray.capture.ring_source import remove_rings
+from penrose_ray.capture.source import InPrograms
 from penrose_ray.errors import ConfigError, KeyPermissionError
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class StateDirectory:
                 time.sleep(_IDLE_S)
             if self._running() is not None:
                 os.kill(pid, signal.SIGKILL)
+        remove_rings(self.rings)
         shutil.rmtree(self.path)
         return pid is not None
 
@@ -108,8 +111,28 @@ class StateDirectory:
         return None
 
 
+class _Programs:
+    """The watched programs, where capture takes some of their own time."""
+
+    def __init__(self, source: EventSource) -> None:
+        self._source = source if isinstance(source, InPrograms) else None
+        self._on = True
+        self._spent_ns = 0
+
+    def switch(self, *, on: bool) -> None:
+        """Have them note their launches, or nothing."""
+        if on != self._on and self._source is not None:
+            self._source.pause(paused=not on)
+        self._on = on
+
+    def newly_spent_ns(self) -> int:
+        """CPU time that they have spent on capture since the last call."""
+        before, self._spent_ns = self._spent_ns, self._source.spent_ns if self._source else 0
+        return self._spent_ns - before
+
+
 class HostClient:
-    """Steps a client within its owner's budget of CPU time."""
+    """Steps a client within its owner's budget of CPU time, that of the watched programs included."""
 
     def __init__(
         self,
@@ -139,6 +162,7 @@ class HostClient:
             on_contribution=on_contribution,
         )
         self._guard = OverheadGuard(budget_percent=policy.max_overhead_percent, clock=clock)
+        self._programs = _Programs(source)
 
     def run(
         self,
@@ -154,8 +178,9 @@ class HostClient:
             duty = self._guard.decide()
             on_duty(duty)
             started_ns = time.process_time_ns()
+            self._programs.switch(on=duty.on)
             taken = self._client.step() if duty.on else 0
-            self._guard.spend(time.process_time_ns() - started_ns)
+            self._guard.spend(time.process_time_ns() - started_ns + self._programs.newly_spent_ns())
             idle_s = _IDLE_S if taken else min(2 * idle_s, _LONGEST_IDLE_S)
             if not taken:
                 wait(idle_s)

@@ -1,4 +1,4 @@
-"""Capture: reading Kineto files against Holistic Trace Analysis, live OpenCL, batches, several ranks.
+"""Capture: reading Kineto files against Holistic Trace Analysis, OpenCL live and preloaded, batches, ranks.
 
 The large file is df_index_resolver six times over, times and ids shifted, made in a temporary folder. Both
 readers run in processes of their own, in turn; `*_peak_mb` is that of the whole process.
@@ -7,11 +7,13 @@ Without PENROSE_TRACES or without HolisticTraceAnalysis (extra `bench`) the figu
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import importlib.util
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import numpy as np
 
 from benchmarks.harness import Contender, Timing, arguments, finish, show, significant, take_turns
 from penrose_ray.capture.events import EventBatch
+from penrose_ray.capture.preload import opencl_environment
 from penrose_ray.capture.processor import EventProcessor
 from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, RECORD, RingWriter
 from penrose_ray.capture.ring_source import RingSource
@@ -47,6 +50,7 @@ def main() -> None:
     options = arguments("Capture: Kineto reading, live OpenCL, batches, ranks.")
     rounds: int = options.rounds
     result = kineto(min(rounds, LARGE_FILE_ROUNDS)) | live(rounds, quiet=options.json)
+    result |= preloaded(rounds, quiet=options.json)
     result |= batches(rounds, quiet=options.json) | ranks(rounds, quiet=options.json)
     finish(result)
 
@@ -174,6 +178,60 @@ def live(rounds: int, *, quiet: bool) -> dict[str, object]:
         "live_us_per_launch": significant(added_us),
         "plain_us_per_launch": significant(timings["plain"].median_s * 1e6),
     }
+
+
+def preloaded(rounds: int, *, quiet: bool) -> dict[str, object]:
+    """CPU time that the preloaded library adds to a launch of an unmodified program, noting and paused."""
+    ns: dict[str, list[float]] = {"not preloaded": [], "noting": [], "paused": []}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        rings = Path(folder) / "rings"
+        command = _launching_program(Path(folder))
+        plain, captured = (
+            stack.enter_context(
+                subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for env in (None, opencl_environment(rings))
+        )
+        source = stack.enter_context(RingSource(rings, vendor="none"))
+        for number in range(rounds + 1):
+            for name, program in (("not preloaded", plain), ("noting", captured), ("paused", captured)):
+                source.pause(paused=name == "paused")
+                took = _one_turn(program)
+                while len(source.poll(POLL)):
+                    pass
+                ns[name] += [took] if number else []
+        noted, spent_ns = source.health().seen, source.spent_ns
+        for program in (plain, captured):
+            program.communicate()
+    if not quiet:
+        show({name: Timing(name, tuple(np.array(each) / 1e9)) for name, each in ns.items()}, unit="us")
+    added = {name: statistics.median(np.subtract(ns[name], ns["not preloaded"])) for name in ns}
+    return {
+        "preload_ns_per_launch": significant(added["noting"]),
+        "preload_paused_ns_per_launch": significant(added["paused"]),
+        "preload_accounted_ns_per_launch": significant(spent_ns / noted),
+    }
+
+
+def _launching_program(folder: Path) -> list[str]:
+    """A compiled program that launches with an OpenCL library whose launches cost nothing."""
+    here = Path(__file__).parent
+    library, program = folder / "libOpenCL.so", folder / "launches"
+    compilations = (
+        ["-shared", "-fPIC", "-o", library, here / "opencl_standin.c"],
+        ["-o", program, here / "opencl_launches.c", library, f"-Wl,-rpath,{folder}"],
+    )
+    for arguments_ in compilations:
+        subprocess.run([shutil.which("cc") or "cc", "-O2", *arguments_], check=True)
+    return [str(program)]
+
+
+def _one_turn(program: subprocess.Popen[str]) -> float:
+    if program.stdin is None or program.stdout is None:
+        raise SystemExit("the program has no pipes")
+    program.stdin.write(f"{LAUNCHES}\n")
+    program.stdin.flush()
+    return float(program.stdout.readline())
 
 
 def batches(rounds: int, *, quiet: bool) -> dict[str, object]:

@@ -7,6 +7,7 @@ import mmap
 import os
 import stat
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MAGIC = b"PENROSE-RING-01\x00"
+_FORMAT = b"PENROSE-RING-"
+MAGIC = _FORMAT + b"02\x00"
 LAUNCH, TIMES = 0, 1
-GAP, AWAITS_TIMES = 1, 2
+GAP, AWAITS_TIMES, RESUMED = 1, 2, 4
 KERNEL_NAME, DEVICE_NAME = 0, 1
-PLAN = "armed"
+PLAN = "plan"
 NO_NAME = 0xFFFFFFFF
 RECORD = np.dtype(
     [
@@ -53,22 +55,26 @@ _SIZES = struct.Struct("<16s4I")
     _READ,
     _LAUNCHES,
     _DROPPED,
+    _PAUSES,
     _NAMES_USED,
     _ARMED_WRITTEN,
     _ARMED_READ,
     _FINISHED,
     _ARMED_BASE,
+    _SPENT_NS,
 ) = (
     32,
     40,
     48,
     56,
     64,
+    72,
     80,
     88,
     96,
     104,
     112,
+    120,
 )
 PID_AT, LAUNCHES_AT = _PID, _LAUNCHES
 """Where the header has the writer's process and how many launches it has made."""
@@ -106,6 +112,8 @@ class RingFile:
             head = file.read(_SIZES.size)
             if info.st_uid != os.geteuid() or len(head) < _SIZES.size:
                 raise _no_ring(path)
+            if head.startswith(_FORMAT) and not head.startswith(MAGIC):
+                raise _other_version(path, head)
             magic, record_bytes, records, armed_slots, name_bytes = _SIZES.unpack(head)
             armed_bytes = armed_slots * 8
             expected = _HEADER_BYTES + armed_bytes + name_bytes + records * record_bytes
@@ -127,6 +135,17 @@ class RingFile:
     def dropped(self) -> int:
         """Launches that found the ring full, ever."""
         return self._get(_DROPPED)
+
+    @property
+    def spent_ns(self) -> int:
+        """CPU time that the writer's threads have spent on capture, ever; estimated from one launch in 64."""
+        return self._get(_SPENT_NS)
+
+    def pause(self, *, paused: bool) -> None:
+        """Have the writer note, time and number nothing, or go on with a record that says RESUMED."""
+        pauses = self._get(_PAUSES)
+        if pauses % 2 != paused:
+            self._set(_PAUSES, pauses + 1)
 
     @property
     def unread(self) -> bool:
@@ -200,18 +219,27 @@ class RingFile:
         self._map.close()
 
 
-def write_plan(directory: Path, base: int, launches: Sequence[int]) -> None:
+def write_plan(directory: Path, base: int, launches: Sequence[int], *, paused: bool) -> None:
     """Leave a plan for processes that start later: launches of theirs to arm, and the base of these."""
-    data = np.array([base, *launches[:_ARMED_SLOTS]], dtype="<u8").tobytes()
-    hidden = directory / ".armed"
+    data = np.array([paused, base, *launches[:_ARMED_SLOTS]], dtype="<u8").tobytes()
+    hidden = directory / f".{PLAN}"
     hidden.write_bytes(data)
     hidden.chmod(0o600)
     hidden.replace(directory / PLAN)
 
 
+def _other_version(path: Path, head: bytes) -> SourceError:
+    version, ours = (text[len(_FORMAT) :][:2].decode("ascii", "replace") for text in (head, MAGIC))
+    return SourceError(
+        f"{path} is a ring of format {version}, and this client reads format {ours}: another version of"
+        " penrose-ray captures that program.",
+        remedy="End the program, delete the file, and start it again as `penrose client env` says.",
+    )
+
+
 def _no_ring(path: Path) -> SourceError:
     return SourceError(
-        f"{path} is not a ring of this version.",
+        f"{path} is not a whole ring of this user.",
         remedy="End the captured program, delete the file, start it again.",
     )
 
@@ -234,6 +262,7 @@ class RingWriter:
             self._map, dtype=RECORD, count=records, offset=_HEADER_BYTES + _ARMED_SLOTS * 8 + _NAME_BYTES
         )
         self._gap = False
+        self._pauses = 0
         hidden.rename(path)
 
     def add_name(self, kind: int, text: str) -> None:
@@ -248,8 +277,12 @@ class RingWriter:
     def append(self, records: NDArray[Any]) -> None:
         """Write launches as far as there is room; number them, drop and count the rest.
 
-        Times are written of armed launches only.
+        Times are written of armed launches only. While capture is paused nothing is done.
         """
+        pauses = int(self._header[_PAUSES // 8])
+        if pauses % 2:
+            return
+        began_ns = time.thread_time_ns()
         records = records.copy()
         launches = int(self._header[_LAUNCHES // 8])
         records["launch"] = launches + np.arange(len(records))
@@ -260,13 +293,14 @@ class RingWriter:
         written, read = int(self._header[_WRITTEN // 8]), int(self._header[_READ // 8])
         fitting = min(len(records), len(self._records) - (written - read))
         if fitting:
-            records["flags"][0] |= GAP if self._gap else 0
-            self._gap = False
+            records["flags"][0] |= (GAP if self._gap else 0) | (RESUMED if pauses != self._pauses else 0)
+            self._gap, self._pauses = False, pauses
             self._records[(written + np.arange(fitting)) % len(self._records)] = records[:fitting]
             self._header[_WRITTEN // 8] = written + fitting
         if fitting < len(records):
             self._header[_DROPPED // 8] += len(records) - fitting
             self._gap = True
+        self._header[_SPENT_NS // 8] += time.thread_time_ns() - began_ns
 
     def _take_armed(self, before: int) -> NDArray[np.uint64]:
         read, written = int(self._header[_ARMED_READ // 8]), int(self._header[_ARMED_WRITTEN // 8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import os
@@ -44,6 +45,13 @@ class _Process:
     next_launch: int | None = None
     dropped: int = 0
     """Lost launches that are in the account already."""
+    spent_before_ns: int = 0
+    """What an earlier reader has seen of the process' time."""
+
+    @property
+    def spent_ns(self) -> int:
+        """CPU time of the process' threads in capture."""
+        return self.file.spent_ns - self.spent_before_ns
 
 
 class RingSource(QueuedSource):
@@ -83,6 +91,9 @@ class RingSource(QueuedSource):
         self._keep_marks = keep_marks
         self._processes: dict[Path, _Process] = {}
         self._seen = 0
+        self._paused = False
+        self._spent_ns = 0
+        """Of processes that have ended."""
         self._planned: list[int] = []
         self._wanted: dict[int, set[int]] = {}
         """Columns that are asked for, by armed number."""
@@ -101,6 +112,7 @@ class RingSource(QueuedSource):
 
     def _start(self) -> None:
         ring.private_directory(self._directory)
+        self._paused = False
         self._lock_file = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,8 +128,7 @@ class RingSource(QueuedSource):
     def _stop(self) -> None:
         for process in self._processes.values():
             self._release(process, everything=True)
-            self.end_process(process.number)  # opened again, it has another number
-            process.file.close()
+            self._part(process)  # opened again, it has another number
         self._processes.clear()
         if self._lock_file is not None:
             os.close(self._lock_file)
@@ -127,6 +138,19 @@ class RingSource(QueuedSource):
     def writers(self) -> int:
         """Captured processes that still run."""
         return sum(not process.file.finished for process in self._processes.values())
+
+    @property
+    def spent_ns(self) -> int:
+        """CPU time that captured programs have spent on being captured since they were first read here."""
+        return self._spent_ns + sum(process.spent_ns for process in self._processes.values())
+
+    def pause(self, *, paused: bool) -> None:
+        """Have all programs note nothing, or note their launches again; a gap is all that shows of it."""
+        self._paused = paused
+        self._find_rings()
+        for process in self._processes.values():
+            process.file.pause(paused=paused)
+        self._write_plan()
 
     def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:
         """Time these launches of every process."""
@@ -142,8 +166,12 @@ class RingSource(QueuedSource):
             del self._wanted[launch]
         for process in self._processes.values():
             self._arm_process(process)
+        self._write_plan()
+
+    def _write_plan(self) -> None:
         base = self._position
-        ring.write_plan(self._directory, base, [launch - base for launch in self._planned])
+        coming = [launch - base for launch in self._planned if launch >= base]
+        ring.write_plan(self._directory, base, coming, paused=self._paused)
 
     def _arm_process(self, process: _Process) -> None:
         base = process.file.armed_base
@@ -166,14 +194,18 @@ class RingSource(QueuedSource):
             if self._caught_up(process, wanted) and process.file.finished and not self._read(process, wanted):
                 self._release(process, everything=True)
                 self._account_losses(process, process.file.dropped - process.dropped)
-                self.end_process(process.number)
-                process.file.close()
+                self._part(process)
                 if self._keep_marks and (marks := read_marks(path)):
                     self.marks[process.number] = marks
                 path.unlink(missing_ok=True)
                 path.with_suffix(SUFFIX).unlink(missing_ok=True)
                 continue
             self._processes[path] = process
+
+    def _part(self, process: _Process) -> None:
+        self.end_process(process.number)
+        self._spent_ns += process.spent_ns
+        process.file.close()
 
     def _caught_up(self, process: _Process, wanted: int) -> bool:
         """Read until enough is there; whether the ring is read to its end."""
@@ -190,6 +222,8 @@ class RingSource(QueuedSource):
             file = ring.RingFile(path)
             order = None if self._hold is None else LaunchOrder(self.queue, self.tally, hold=self._hold)
             process = _Process(file, self._seen, order, next_launch=0 if file.unread else None)
+            process.spent_before_ns = 0 if file.unread else file.spent_ns
+            file.pause(paused=self._paused)
         except (SourceError, OSError) as error:
             self.tally.warn(str(error))
             self._refused.add(path)
@@ -254,6 +288,8 @@ class RingSource(QueuedSource):
         for part, start in _runs(records, before):
             lost = int(part["launch"][0]) - start
             self._account_losses(process, lost)
+            if process.order is not None and part["flags"][0] & ring.RESUMED:
+                process.order.lose(0)
             push = self.queue.push if process.order is None else process.order.feed
             push(self._batch(process, part))
         process.next_launch = int(records["launch"][-1]) + 1
@@ -294,7 +330,7 @@ class RingSource(QueuedSource):
             block=records["block"],
             counters=counters,
             # brought into order, a gap is where losses are accounted and not at the record written next
-            gap=(records["flags"] & ring.GAP != 0) & (process.order is None),
+            gap=(records["flags"] & (ring.GAP | ring.RESUMED) != 0) & (process.order is None),
         )
 
     @staticmethod
@@ -312,14 +348,20 @@ class RingSource(QueuedSource):
 
 def _runs(records: NDArray[Any], before: NDArray[Any]) -> list[tuple[NDArray[Any], int]]:
     """Runs of consecutive launches, each with the number that was expected at its start."""
-    breaks = np.flatnonzero(records["launch"] != before)
+    breaks = np.flatnonzero((records["launch"] != before) | (records["flags"] & ring.RESUMED != 0))
     edges = sorted({0, *breaks.tolist(), len(records)})
     return [(records[first:last], int(before[first])) for first, last in itertools.pairwise(edges)]
 
 
 def remove_rings(directory: Path) -> int:
-    """Delete all that capture left in a directory, and the directory when it is empty; returns the rings."""
+    """Delete all that capture left in a directory, and the directory when it is empty; returns the rings.
+
+    Programs that still write there are paused first, so that they spend nothing on it any more.
+    """
     count = 0
+    for path in directory.glob("*.ring"):
+        with contextlib.suppress(SourceError, OSError):
+            ring.RingFile(path).pause(paused=True)
     left = [path for pattern in ("*.ring", f"*{SUFFIX}", ".*") for path in directory.glob(pattern)]
     for path in [*left, directory / _LOCK, directory / ring.PLAN]:
         count += path.suffix == ".ring"

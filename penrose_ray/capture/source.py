@@ -12,6 +12,20 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
+class InPrograms(Protocol):
+    """A source that works inside the programs it watches, on their time."""
+
+    @property
+    def spent_ns(self) -> int:
+        """CPU time that the programs have spent on being captured; it only grows."""
+        ...
+
+    def pause(self, *, paused: bool) -> None:
+        """Have programs note nothing, or go on behind a gap; what was not noted is neither seen nor lost."""
+        ...
+
+
+@runtime_checkable
 class EventSource(Protocol):
     """A stream of kernel launches, pulled in bounded batches.
 

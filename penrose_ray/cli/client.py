@@ -98,8 +98,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         else:
             outbox = _outbox(task, policy, gateway, directory, stack, socks=socks)
             parts = _Parts(outbox, _enrolled(task, enrolment, directory), _sent(task, directory, stack))
+        watched = _source(source, trace, directory)
         client = HostClient(
-            _source(source, trace, directory),
+            watched,
             task,
             policy,
             parts.outbox,
@@ -109,7 +110,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
             on_contribution=parts.on_contribution,
         )
         say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
-        duties = _Duties()
+        duties = _Duties(watched)
         counts = client.run(ending.is_set, wait=ending.wait, on_duty=duties.note)
         say(duties.last if dry_run else f"{duties.last}\n{len(parts.outbox)} reports wait in the spool")
     say(json.dumps(asdict(counts)))
@@ -150,9 +151,11 @@ def off(state: StateOption = DEFAULT_STATE) -> None:
 
 
 class _Duties:
-    """Says when the overhead guard switches capture off or on."""
+    """Says when the overhead guard switches capture off or on, and what the source warns of."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: EventSource) -> None:
+        self._source = source
+        self._warned = 0
         self._on = True
         self.last = ""
 
@@ -161,6 +164,10 @@ class _Duties:
         if duty.on != self._on:
             self._on = duty.on
             say(f"capture {'on' if duty.on else 'off'}: {duty.reason}")
+        warnings = self._source.health().warnings
+        for warning in warnings[self._warned :]:
+            say(f"warning: {warning}")
+        self._warned = len(warnings)
 
 
 def _policy(path: Path) -> OwnerPolicy:

@@ -96,11 +96,14 @@ class SnippetCutter:
             return []
         hashes = self._names.of(names)[launches.name_id]
         owner = launches.process.astype(np.int64) << 16 | launches.device
-        finished: list[Snippet] = []
-        for key in np.unique(owner):
+        gaps = np.flatnonzero(launches.gap)
+        broken = launches.process[gaps]
+        here = {(int(key) >> 16, int(key) & 0xFFFF): key for key in np.unique(owner)}
+        finished = self._end_all([each for each in self._open if each[0] in broken and each not in here])
+        for place, key in here.items():
             rows = np.flatnonzero(owner == key)
-            place = (int(key) >> 16, int(key) & 0xFFFF)
-            finished.extend(self._push_one(place, launches, hashes, rows))
+            parts = np.split(rows, np.searchsorted(rows, gaps[broken == place[0]]))
+            finished.extend(self._push_one(place, launches, hashes, parts))
         return sorted(finished, key=lambda snippet: snippet.last_seq)
 
     def finish(self) -> list[Snippet]:
@@ -120,12 +123,11 @@ class SnippetCutter:
         place: tuple[int, int],
         launches: Launches,
         hashes: NDArray[np.uint64],
-        rows: NDArray[np.intp],
+        parts: list[NDArray[np.intp]],
     ) -> Iterator[Snippet]:
-        for part in np.split(rows, np.flatnonzero(launches.gap[rows])):
-            if len(part) == 0:
-                continue
-            if launches.gap[part[0]] and (snippet := self._end(place)):
+        """Rows of one place, split where launches of its process were lost, on whatever device."""
+        for number, part in enumerate(parts):
+            if number and (snippet := self._end(place)):
                 yield snippet
             yield from self._fill(place, launches, hashes, part)
 

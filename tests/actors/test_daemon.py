@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import needs
 import numpy as np
 import pytest
 from e2e import fleet
@@ -14,9 +14,9 @@ from e2e import fleet
 from penrose_ray.actors.client import Client
 from penrose_ray.actors.daemon import HostClient, StateDirectory
 from penrose_ray.capture.preload import opencl_environment, opencl_ring_source
-from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, RECORD, RingWriter
+from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, LAUNCHES_AT, RECORD, RingWriter
 from penrose_ray.capture.ring_source import RingSource
-from penrose_ray.clock import SystemClock
+from penrose_ray.clock import ManualClock, SystemClock
 from penrose_ray.policy import OwnerPolicy
 from penrose_ray.task import verify
 from penrose_ray.telemetry import CLIENT_SNIPPETS
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penrose_ray.actors.client import ClientCounts
+    from penrose_ray.capture.guard import Duty
     from penrose_ray.crypto.keyfile import DesignKeys
 
 WHOLE = "NVIDIA H100\x1fGPU-5a000000-0000-0000-0000-000000000000"
@@ -174,7 +175,7 @@ def test_what_waited_for_an_ended_program_is_freed(state: StateDirectory, design
     source.close()
 
 
-@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")
+@needs.COMPILER
 def test_unmodified_programs_that_end_leave_their_snippets_to_the_daemon(
     state: StateDirectory, design_keys: DesignKeys
 ) -> None:
@@ -199,6 +200,35 @@ def test_unmodified_programs_that_end_leave_their_snippets_to_the_daemon(
     assert (counts.snippets, counts.launches) == (3, 2 * (30 + 40 + 50))
 
 
+def test_low_budget_pauses_programs_for_whole_windows_and_loses_nothing(
+    state: StateDirectory, design_keys: DesignKeys
+) -> None:
+    """Windows of ten seconds in which the program launches a snippet and a half on each device."""
+    source = RingSource(state.rings, vendor="nvidia", source="cupti")
+    task = verify(fleet.signed_task(design_keys, source.counters[:1], cover_rate=0.0).encode())
+    outbox = Outbox(DirectUploader(lambda _: None), SystemClock())
+    clock = ManualClock()
+    policy = POLICY.model_copy(update={"max_overhead_percent": 0.01})
+    host = HostClient(source, task, policy, outbox, clock=clock)
+    program = Program(state.rings, "gemm", 12)
+    on: list[bool] = []
+
+    def next_window(_: float) -> None:
+        clock.advance(10)
+        program.run(snippets=1.5)
+
+    def note(duty: Duty) -> None:
+        on.append(duty.on)
+
+    stop = lambda: source.health().delivered >= 3 * 1200  # noqa: E731
+    counts = host.run(stop, wait=next_window, on_duty=note)
+    health = source.health()
+    assert (health.seen, health.dropped, health.gaps) == (3600, 0, 2)
+    assert counts.snippets == 3 * 2 * 2  # 1.5 on each device in each window that is on, none across a pause
+    assert on.count(False) > on.count(True)
+    program.writer.close()
+
+
 def test_daemon_that_is_restarted_goes_on_with_programs_that_run(
     state: StateDirectory, watch: Callable[..., ClientCounts]
 ) -> None:
@@ -221,6 +251,8 @@ def test_off_deletes_rings_that_programs_still_write(state: StateDirectory) -> N
     state.spool.write_bytes(b"reports")
     assert state.switch_off() is False
     assert not state.path.exists()
+    launches = int(program.writer._header[LAUNCHES_AT // 8])
     program.run(snippets=1)
+    assert program.writer._header[LAUNCHES_AT // 8] == launches  # and it costs nothing any more
     program.writer.close()
     assert not state.path.exists()

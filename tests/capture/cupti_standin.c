@@ -3,11 +3,13 @@
 #include <cuda.h>
 #include <cupti_activity.h>
 #include <cupti_version.h>
+#include <semaphore.h>
 #include <string.h>
 
 static CUpti_BuffersCallbackRequestFunc request;
 static CUpti_BuffersCallbackCompleteFunc complete;
 static size_t position;
+static sem_t disabled;
 
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc a, CUpti_BuffersCallbackCompleteFunc b)
 {
@@ -20,6 +22,19 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
 {
     (void)kind;
     return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
+{
+    if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
+        sem_post(&disabled);
+    return CUPTI_SUCCESS;
+}
+
+/* For the test: returns once no kernels are to be recorded any more. */
+void wait_until_disabled(void)
+{
+    sem_wait(&disabled);
 }
 
 CUptiResult cuptiActivityFlushPeriod(uint32_t time)

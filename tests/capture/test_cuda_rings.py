@@ -72,6 +72,19 @@ def test_kernels_come_in_launch_order_and_once(injected: dict[str, str], rings: 
     assert batch.gap.tolist() == [True, False, False]
 
 
+def test_paused_program_stops_recording_and_notes_no_kernel(injected: dict[str, str], rings: Path) -> None:
+    with cuda_ring_source(rings) as source:
+        source.pause(paused=True)
+        _run(
+            injected,
+            f"{PROGRAM}; cupti = ctypes.CDLL('libcupti.so.13'); cupti.cuptiActivityFlushAll(0);"
+            " cupti.wait_until_disabled()",
+        )
+        assert len(_drain(source)) == 0
+        health = source.health()
+    assert (health.seen, health.dropped) == (0, 0)
+
+
 def test_processes_are_told_apart_and_share_their_devices(injected: dict[str, str], rings: Path) -> None:
     """A GPU and an instance of a divided one, each known by its UUID in whatever process."""
     with cuda_ring_source(rings) as source:
@@ -135,6 +148,23 @@ def test_each_process_is_brought_into_order_by_itself(rings: Path) -> None:
     for process, start in ((0, 0), (1, 100)):
         mine = batch.correlation[batch.process == process].astype(np.int64)
         assert mine.tolist() == [start + number for number in range(1, 9)]
+
+
+def test_pause_is_a_gap_behind_all_that_came_before_it(rings: Path) -> None:
+    writer = _writer(rings, "a", "NVIDIA A100\x1fGPU-1")
+    with RingSource(rings, vendor="nvidia", source="cupti", hold=3) as source:
+        writer.append(_records(2, 1, 3, 5, 4))
+        source.poll(1)
+        source.pause(paused=True)
+        writer.append(_records(6, 7, 8))
+        source.pause(paused=False)
+        writer.append(_records(10, 9, 11, 12, 13, 14))
+        writer.close()
+        batch = _drain(source)
+        health = source.health()
+    assert batch.correlation.tolist() == [2, 3, 4, 5, 9, 10, 11, 12, 13, 14]
+    assert np.flatnonzero(batch.gap).tolist() == [4]
+    assert (health.seen, health.dropped, health.gaps) == (11, 0, 1)
 
 
 def test_reader_that_is_restarted_counts_what_it_held_and_goes_on(rings: Path) -> None:

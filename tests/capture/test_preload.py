@@ -16,7 +16,7 @@ import pytest
 from penrose_ray import compiled
 from penrose_ray.capture.events import EventBatch
 from penrose_ray.capture.preload import opencl_environment, opencl_ring_source
-from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, RECORD, RingWriter
+from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, MAGIC, RECORD, RingWriter
 from penrose_ray.capture.ring_source import RingSource, remove_rings
 from penrose_ray.compiled import shared_library
 from penrose_ray.errors import SourceError
@@ -41,6 +41,19 @@ for step in range(int(sys.argv[1])):
     queue.finish()
 if sys.argv[2] == "kill":
     os.kill(os.getpid(), 9)
+"""
+
+IN_STEPS = """
+import sys
+import pyopencl as cl
+context = cl.Context([device for platform in cl.get_platforms() for device in platform.get_devices()][:1])
+queue = cl.CommandQueue(context)
+kernel = cl.Program(context, "kernel void one() {}").build().one
+for line in sys.stdin:
+    for step in range(int(line)):
+        kernel(queue, (8,), None)
+    queue.finish()
+    print(int(line), flush=True)
 """
 
 
@@ -201,15 +214,89 @@ def test_unknown_name_number_is_called_unknown(tmp_path: Path) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"PENROSE-RING-02\x00" + bytes(9000), b"PENROSE-RING-01\x00" + bytes(9000)]
-)
+@pytest.mark.parametrize("content", [b"", b"another program's file" * 100, MAGIC + bytes(9000)])
 def test_file_that_is_no_ring_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "rings").mkdir(mode=0o700)
     (tmp_path / "rings" / "x.ring").write_bytes(content)
     with RingSource(tmp_path / "rings", vendor="x") as source:
         assert len(source.poll(10)) == 0
-        assert "is not a ring of this version" in source.health().warnings[0]
+        assert "is not a whole ring of this user" in source.health().warnings[0]
+
+
+def test_ring_of_another_version_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "rings").mkdir(mode=0o700)
+    (tmp_path / "rings" / "x.ring").write_bytes(b"PENROSE-RING-01\x00" + bytes(9000))
+    with RingSource(tmp_path / "rings", vendor="x") as source:
+        assert len(source.poll(10)) == 0
+        (warning,) = source.health().warnings
+    assert "x.ring is a ring of format 01, and this client reads format 02" in warning
+    assert "start it again as `penrose client env` says" in warning
+    assert (tmp_path / "rings" / "x.ring").exists()
+
+
+@needs.COMPILER
+def test_paused_program_notes_nothing_and_goes_on_behind_a_gap(tmp_path: Path) -> None:
+    environment = opencl_environment(tmp_path / "rings")
+    with (
+        opencl_ring_source(tmp_path / "rings") as source,
+        subprocess.Popen(
+            [sys.executable, "-c", IN_STEPS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as program,
+    ):
+        assert program.stdin is not None
+        assert program.stdout is not None
+
+        def steps(count: int) -> None:
+            program.stdin.write(b"%d\n" % count)
+            program.stdin.flush()
+            assert program.stdout.readline() == b"%d\n" % count
+
+        source.arm(range(300), source.counters)
+        steps(100)
+        assert len(_drain(source)) == 100
+        spent_ns = source.spent_ns
+        assert spent_ns > 0
+        source.pause(paused=True)
+        steps(1000)
+        assert len(_drain(source)) == 0
+        assert source.spent_ns == spent_ns
+        source.pause(paused=False)
+        steps(100)
+        program.communicate()
+        batch = _drain(source)
+        health = source.health()
+    assert batch.seq.tolist() == list(range(100, 200))
+    assert np.flatnonzero(batch.gap).tolist() == [0]
+    assert np.isfinite(batch.counters[:, 0]).all()
+    assert (health.seen, health.dropped, health.gaps) == (200, 0, 1)
+
+
+@needs.COMPILER
+def test_program_that_starts_in_a_pause_is_paused_from_its_first_launch(tmp_path: Path) -> None:
+    with opencl_ring_source(tmp_path / "rings") as source:
+        source.arm([3], source.counters)
+        source.pause(paused=True)
+        _run(tmp_path / "rings", 50)
+        assert len(_drain(source)) == 0
+        source.pause(paused=False)
+        _run(tmp_path / "rings", 50)
+        assert len(_drain(source)) == 100
+        assert source.health().seen == 100
+
+
+def test_pause_of_a_reader_that_has_gone_ends_with_the_next_one(tmp_path: Path) -> None:
+    writer = _writer(tmp_path / "rings")
+    with RingSource(tmp_path / "rings", vendor="x") as source:
+        writer.append(_records(2))
+        source.pause(paused=True)
+        writer.append(_records(5))
+    with RingSource(tmp_path / "rings", vendor="x") as source:
+        before_ns = source.spent_ns
+        writer.append(_records(3))
+        batch = _drain(source)
+        assert batch.gap.tolist() == [True, False, False]
+        assert before_ns == 0 < source.spent_ns
+    writer.close()
 
 
 def test_rings_can_be_removed_to_the_last_trace(tmp_path: Path) -> None:

@@ -126,6 +126,19 @@ def test_a_gap_of_one_process_leaves_the_others_alone(
     assert sorted((each.process, each.launches) for each in found) == [(1, 20), (1, 40), (2, 60)]
 
 
+def test_a_gap_of_a_process_ends_its_snippets_on_all_devices(
+    cutter: SnippetCutter, program: Callable[..., NDArray[np.int64]], names: list[str]
+) -> None:
+    gap = np.zeros(120, np.bool_)
+    gap[40] = True
+    cutter.push(batch(program(2, 50), device=2), names)
+
+    pushed = cutter.push(batch(program(1, 120), first=50, device=np.tile([0, 1], 60), gap=gap), names)
+
+    assert sorted((each.device, each.launches) for each in pushed) == [(0, 20), (1, 20), (2, 50)]
+    assert sorted((each.device, each.launches) for each in cutter.finish()) == [(0, 40), (1, 40)]
+
+
 def test_runs_shorter_than_a_gram_have_no_identity_and_are_counted(
     cutter: SnippetCutter, names: list[str]
 ) -> None:

@@ -10,6 +10,7 @@
 #include <cupti_activity.h> /* not cupti.h: its generated parts demand headers of the very same release */
 #include <cupti_version.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <stddef.h>
 
 #define BUFFER_BYTES (4u << 20)
@@ -18,10 +19,12 @@
 #define NULL_BUFFER_SINCE 27u /* CUPTI API version that survives being given no buffer */
 #define MOST_DEVICES 64
 #define KNOWN_NAMES 8192u
+#define PAUSE_LOOK_NS 250000000 /* how often the pause word is looked at */
 
 #define CUPTI_FUNCTION(name) static __typeof__(&name) name##_call
 CUPTI_FUNCTION(cuptiActivityRegisterCallbacks);
 CUPTI_FUNCTION(cuptiActivityEnable);
+CUPTI_FUNCTION(cuptiActivityDisable);
 CUPTI_FUNCTION(cuptiActivityFlushAll);
 CUPTI_FUNCTION(cuptiActivityFlushPeriod);
 CUPTI_FUNCTION(cuptiActivityGetNextRecord);
@@ -156,6 +159,7 @@ static int by_correlation(const void *left, const void *right)
 static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     static const CUpti_ActivityKernel9 *kernels[BUFFER_BYTES / sizeof(CUpti_ActivityKernel9) + 1];
+    const uint64_t began_ns = ring_now_ns(CLOCK_THREAD_CPUTIME_ID);
     size_t count = 0, dropped = 0;
     CUpti_Activity *activity = NULL;
     (void)size;
@@ -166,8 +170,10 @@ static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_
                 kernels[count++] = (const CUpti_ActivityKernel9 *)activity;
             else if (activity->kind == CUPTI_ACTIVITY_KIND_DEVICE)
                 note_device((const CUpti_ActivityDevice5 *)activity);
+        if (ring_paused())
+            count = 0;
         qsort(kernels, count, sizeof *kernels, by_correlation);
-        if (cuptiActivityGetNumDroppedRecords_call(context, stream, &dropped) == CUPTI_SUCCESS && dropped) {
+        if (cuptiActivityGetNumDroppedRecords_call(context, stream, &dropped) == CUPTI_SUCCESS && dropped && !ring_paused()) {
             atomic_fetch_add_explicit(&ring.header->launches, dropped, memory_order_relaxed);
             atomic_fetch_add_explicit(&ring.header->dropped, dropped, memory_order_relaxed);
             ring.gap = 1;
@@ -181,6 +187,21 @@ static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_
         if (pool[slot] == buffer)
             in_use[slot] = 0;
     pthread_mutex_unlock(&pool_lock);
+    ring_spend(ring_now_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns);
+}
+
+/* While capture is paused CUPTI records no kernels either, so that launches cost nothing. */
+static void *obey_pauses(void *unused)
+{
+    const struct timespec rest = {0, PAUSE_LOOK_NS};
+    int paused = 0;
+    (void)unused;
+    for (;; nanosleep(&rest, NULL))
+        if (ring_paused() != paused) {
+            paused = !paused;
+            (paused ? cuptiActivityDisable_call : cuptiActivityEnable_call)(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+        }
+    return NULL;
 }
 
 static void *cupti_library(void)
@@ -217,6 +238,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
         return 0;
     LOOK_UP(cuptiActivityRegisterCallbacks);
     LOOK_UP(cuptiActivityEnable);
+    LOOK_UP(cuptiActivityDisable);
     LOOK_UP(cuptiActivityFlushAll);
     LOOK_UP(cuptiActivityFlushPeriod);
     LOOK_UP(cuptiActivityGetNextRecord);
@@ -231,6 +253,13 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
         cuptiActivityEnable_call(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS)
         return 0;
     cuptiActivityFlushPeriod_call(1000);
+    pthread_t watcher;
+    sigset_t all, before; /* the program's signals go to its own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&watcher, NULL, obey_pauses, NULL) == 0)
+        pthread_detach(watcher);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     atexit(finish);
     return 1;
 }

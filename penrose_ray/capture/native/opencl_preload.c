@@ -171,6 +171,7 @@ struct waiting {
 
 static void ended(handle event, status state, void *data)
 {
+    const uint64_t began_ns = ring_now_ns(CLOCK_THREAD_CPUTIME_ID);
     struct waiting *waiting = data;
     struct ring_record record = {.record_kind = RING_TIMES, .launch = waiting->launch};
     uint64_t times[3] = {0, 0, 0};
@@ -191,6 +192,7 @@ static void ended(handle event, status state, void *data)
     if (waiting->own && clReleaseEvent_call)
         clReleaseEvent_call(event);
     free(waiting);
+    ring_spend(ring_now_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns);
 }
 
 static void sizes(struct ring_record *record, uint32_t dimensions, const size_t *global, const size_t *local)
@@ -207,9 +209,10 @@ static void sizes(struct ring_record *record, uint32_t dimensions, const size_t 
 static int note(handle queue, handle kernel, uint32_t dimensions, const size_t *global, const size_t *local,
                 uint64_t *number)
 {
+    const uint64_t began_ns = ring_timed();
     int armed = 0;
     pthread_mutex_lock(&ring_lock);
-    if (ring_ready()) {
+    if (ring_ready() && !ring_paused()) {
         struct ring_record record = {.record_kind = RING_LAUNCH};
         *number = record.launch = atomic_fetch_add_explicit(&ring.header->launches, 1, memory_order_relaxed);
         record.correlation = record.launch + 1;
@@ -224,6 +227,7 @@ static int note(handle queue, handle kernel, uint32_t dimensions, const size_t *
         armed &= ring_append(&record);
     }
     pthread_mutex_unlock(&ring_lock);
+    ring_spend_timed(began_ns);
     return armed;
 }
 
@@ -232,10 +236,12 @@ __attribute__((visibility("default"))) status clEnqueueNDRangeKernel(
     uint32_t wait_count, const handle *wait, handle *event)
 {
     REAL(enqueue_function, clEnqueueNDRangeKernel);
-    REAL(callback_function, clSetEventCallback);
-    REAL(release_function, clReleaseEvent);
     if (!clEnqueueNDRangeKernel_call)
         return -59; /* CL_INVALID_OPERATION: there is no OpenCL library to pass the call on to */
+    if (ring_paused())
+        return clEnqueueNDRangeKernel_call(queue, kernel, dimensions, offset, global, local, wait_count, wait, event);
+    REAL(callback_function, clSetEventCallback);
+    REAL(release_function, clReleaseEvent);
     uint64_t number = 0;
     const int armed = note(queue, kernel, dimensions, global, local, &number);
     handle own = NULL;

@@ -1,5 +1,7 @@
 /* A ring of launches in a file that another process maps: one writer process, one reader process.
  *
+ * The reader may pause it: then nothing is noted, timed or numbered, and the first launch that is noted again says
+ * so. What capture costs the program is measured on one launch in RING_TIMED and added to `spent_ns`.
  * The file is created in PENROSE_RING_DIR, which must be a directory of this user that nobody else can open.
  * Layout: header page, armed launch numbers, names, records; penrose_ray/capture/ring.py reads the same.
  * A record counts only once the header's `written` has passed it, so a writer may be killed at any point. The
@@ -17,16 +19,19 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define RING_MAGIC "PENROSE-RING-01"
+#define RING_MAGIC "PENROSE-RING-02"
 #define RING_HEADER_BYTES 4096
 #define RING_ARMED 65536u
 #define RING_NAME_BYTES (1u << 20)
 #define RING_DEFAULT_RECORDS 65536u
+#define RING_TIMED 64u
+#define RING_INTERRUPTED_NS 20000u /* a launch that took longer did not run all that time */
 
 enum { RING_LAUNCH = 0, RING_TIMES = 1 };
-enum { RING_GAP = 1, RING_AWAITS_TIMES = 2 };
+enum { RING_GAP = 1, RING_AWAITS_TIMES = 2, RING_RESUMED = 4 };
 enum { RING_KERNEL_NAME = 0, RING_DEVICE_NAME = 1 };
 
 struct ring_record {
@@ -43,18 +48,21 @@ struct ring_header {
     char magic[16];
     uint32_t record_bytes, records, armed_slots, name_bytes;
     uint64_t pid;
-    _Atomic uint64_t written, read, launches, dropped, lost_unseen;
+    _Atomic uint64_t written, read, launches, dropped;
+    _Atomic uint64_t pauses; /* the reader counts up: odd while nothing is to be noted */
     _Atomic uint64_t names_used, armed_written, armed_read, finished;
     uint64_t armed_base; /* number in the reader's stream that this process' launch 0 stands for */
+    _Atomic uint64_t spent_ns; /* CPU time of the program's threads in capture */
 };
 
 static struct {
-    struct ring_header *header;
+    struct ring_header *_Atomic header;
     uint64_t *armed;
     unsigned char *names;
     struct ring_record *records;
     uint32_t name_count[2];
     int failed, gap;
+    uint64_t pauses; /* what the header said when a launch was last noted */
 } ring;
 static pthread_mutex_t ring_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -82,16 +90,55 @@ static uint32_t ring_capacity(void)
     return wanted >= 16 && wanted <= (1 << 24) ? (uint32_t)wanted : RING_DEFAULT_RECORDS;
 }
 
-/* Take over what the reader has planned: its file `armed` holds a base, then launch numbers from 0 on. */
+/* Whether nothing is to be noted; may be asked without the lock. */
+static int ring_paused(void)
+{
+    struct ring_header *header = ring.header;
+    return header && atomic_load_explicit(&header->pauses, memory_order_relaxed) % 2;
+}
+
+static uint64_t ring_now_ns(clockid_t clock)
+{
+    struct timespec now;
+    return clock_gettime(clock, &now) ? 0 : (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void ring_spend(uint64_t spent_ns)
+{
+    struct ring_header *header = ring.header;
+    if (header)
+        atomic_fetch_add_explicit(&header->spent_ns, spent_ns, memory_order_relaxed);
+}
+
+/* Start of a launch that is timed, 0 for one that is not: by the clock that is cheap to read. */
+static uint64_t ring_timed(void)
+{
+    static _Thread_local uint32_t turn;
+    return ++turn % RING_TIMED ? 0 : ring_now_ns(CLOCK_MONOTONIC);
+}
+
+static void ring_spend_timed(uint64_t began_ns)
+{
+    if (!began_ns)
+        return;
+    const uint64_t took_ns = ring_now_ns(CLOCK_MONOTONIC) - began_ns;
+    ring_spend(RING_TIMED * (took_ns < RING_INTERRUPTED_NS ? took_ns : RING_INTERRUPTED_NS));
+}
+
+/* Take over what the reader has planned: its file `plan` says whether capture is paused, then it has a base, then
+ * launch numbers from 0 on. */
 static void ring_load_plan(const char *directory)
 {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s/armed", directory) >= (int)sizeof path)
+    uint64_t head[2];
+    if (snprintf(path, sizeof path, "%s/plan", directory) >= (int)sizeof path)
         return;
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0)
         return;
-    if (read(file, &ring.header->armed_base, sizeof(uint64_t)) == sizeof(uint64_t)) {
+    if (read(file, head, sizeof head) == sizeof head) {
+        ring.header->pauses = head[0] != 0;
+        ring.header->armed_base = head[1];
         const ssize_t got = read(file, ring.armed, RING_ARMED * sizeof(uint64_t));
         ring.header->armed_written = got > 0 ? (uint64_t)got / sizeof(uint64_t) : 0;
     }
@@ -175,9 +222,11 @@ static int ring_append(struct ring_record *record)
         }
         return 0;
     }
-    if (record->record_kind == RING_LAUNCH && ring.gap) {
-        record->flags |= RING_GAP;
+    if (record->record_kind == RING_LAUNCH) {
+        const uint64_t pauses = atomic_load_explicit(&header->pauses, memory_order_relaxed);
+        record->flags |= (ring.gap ? RING_GAP : 0) | (pauses != ring.pauses ? RING_RESUMED : 0);
         ring.gap = 0;
+        ring.pauses = pauses;
     }
     ring.records[written % header->records] = *record;
     atomic_store_explicit(&header->written, written + 1, memory_order_release);
