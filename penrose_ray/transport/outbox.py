@@ -106,15 +106,23 @@ class Outbox:
         """
         while self._step():
             pass
-        return not len(self._queue)
+        return not len(self)
 
     def _step(self) -> bool:
-        """Send the first record if it is due; returns whether it went."""
+        """Send the first record if it is due; returns whether it went.
+
+        Where the queue fails, nothing is lost: what could not be taken out goes again, and counts once.
+        """
         if self._monotonic_s() < self._not_before_s:
             return False
-        waiting = self._first()
-        if waiting is None:
+        try:
+            waiting = self._first()
+            return waiting is not None and self._send(waiting)
+        except SpoolError as error:
+            self._pause(error)
             return False
+
+    def _send(self, waiting: Waiting) -> bool:
         try:
             done = self._delivered(waiting.record)
         except StuckError as error:
@@ -122,6 +130,7 @@ class Outbox:
             return False
         if not done:
             return False
+        self._stuck.pop(_mark(waiting), None)
         with self._lock:
             self._queue.remove(waiting.number)
             self._pause_limit_s = self._backoff.first_s
@@ -136,16 +145,17 @@ class Outbox:
 
     def _put_behind(self, waiting: Waiting, error: StuckError) -> None:
         """Let the others go first; a report that fails time and again is given up."""
-        mark = hashlib.sha256(waiting.record).digest()
-        self._stuck[mark] = self._stuck.get(mark, 0) + 1
+        mark = _mark(waiting)
+        times = self._stuck[mark] = self._stuck.get(mark, 0) + 1
         with self._lock:
-            self._queue.remove(waiting.number)
-            if self._stuck[mark] < _MOST_STUCK:
-                self._queue.put(waiting.record, self._clock.now_s())
+            if times < _MOST_STUCK:
+                self._queue.put_behind(waiting.number)
             else:
-                del self._stuck[mark]
-                self.counts.refused += 1
-                CLIENT_REPORTS.add(step="refused")
+                self._queue.remove(waiting.number)
+        if times >= _MOST_STUCK:
+            del self._stuck[mark]
+            self.counts.refused += 1
+            CLIENT_REPORTS.add(step="refused")
         self._pause(error)
 
     def _delivered(self, record: bytes) -> bool:
@@ -177,7 +187,7 @@ class Outbox:
     def _gap_s(self) -> float:
         return self._pace.gap_s(self._rng) if self._pace else 0.0
 
-    def _pause(self, error: TransportError) -> None:
+    def _pause(self, error: TransportError | SpoolError) -> None:
         pause_s = max(self._rng.uniform(0, self._pause_limit_s), self._gap_s())
         if isinstance(error, BusyError):
             pause_s = max(pause_s, error.retry_after_s)
@@ -187,3 +197,7 @@ class Outbox:
         self.counts.retries += 1
         CLIENT_REPORTS.add(step="retried")
         self.last_error = error
+
+
+def _mark(waiting: Waiting) -> bytes:
+    return hashlib.sha256(waiting.record).digest()

@@ -35,7 +35,19 @@ class Queue(Protocol):
         ...
 
     def remove(self, number: int) -> None:
-        """Forget a record, if it is still there."""
+        """Forget a record, if it is still there.
+
+        Raises:
+            SpoolError: it is still there.
+        """
+        ...
+
+    def put_behind(self, number: int) -> None:
+        """Let all others go before a record, whose age stays what it is.
+
+        Raises:
+            SpoolError: it is where it was.
+        """
         ...
 
 
@@ -67,3 +79,9 @@ class MemoryQueue:
         """Forget the record at the head, if it still has that number."""
         if self._waiting and self._waiting[0].number == number:
             self._waiting.popleft()
+
+    def put_behind(self, number: int) -> None:
+        """Let all others go before the record at the head, if it still has that number."""
+        if self._waiting and self._waiting[0].number == number:
+            self._waiting.append(self._waiting.popleft()._replace(number=self._next))
+            self._next += 1

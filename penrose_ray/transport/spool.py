@@ -122,6 +122,24 @@ class Spool:
                 self._db.execute("DELETE FROM waiting WHERE number = ?", (number,))
                 self._count, self._bytes = self._count - 1, self._bytes - row[0]
 
+    def put_behind(self, number: int) -> None:
+        """Let all others go before a record, whose age stays what it is.
+
+        Raises:
+            SpoolError: it is where it was.
+        """
+        with self._lock, self._guard():
+            found = self._db.execute("SELECT sealed FROM waiting WHERE number = ?", (number,)).fetchone()
+            waiting, put_s = self._opened(number, found[0]) if found else (None, 0.0)
+            if waiting is None:
+                return
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.execute("DELETE FROM waiting WHERE number = ?", (number,))
+                sealed = self._seal(self._next, waiting.record, put_s)
+                self._db.execute("INSERT INTO waiting VALUES (?, ?)", (self._next, sealed))
+            self._next += 1
+
     def close(self) -> None:
         """Release the file."""
         with self._lock, self._guard():

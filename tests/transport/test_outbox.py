@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from penrose_ray.clock import ManualClock
-from penrose_ray.errors import RefusedReportError, TransportError
+from penrose_ray.errors import RefusedReportError, SpoolError, TransportError
 from penrose_ray.transport.direct import DirectUploader
 from penrose_ray.transport.outbox import Backoff, Outbox
+from penrose_ray.transport.queue import MemoryQueue, Waiting
 from penrose_ray.transport.uploader import BusyError, StuckError
 
 DOWN = TransportError("The gateway is down.", remedy="It is sent again.")
@@ -192,3 +193,51 @@ def test_a_record_that_the_service_fails_at_lets_the_others_pass_and_is_given_up
         clock.advance(9)
         box.flush()
     assert (len(box), box.counts.refused, box.counts.sent) == (0, 1, 2)
+
+
+class FailingQueue(MemoryQueue):
+    """One of its steps fails as long as `failing` names it."""
+
+    def __init__(self, failing: str) -> None:
+        super().__init__(10)
+        self.failing = failing
+
+    def _step(self, name: str) -> None:
+        if name == self.failing:
+            raise SpoolError("The spool cannot be used: full.", remedy="Free space.")
+
+    def first(self, now_s: float) -> Waiting | None:
+        self._step("first")
+        return super().first(now_s)
+
+    def remove(self, number: int) -> None:
+        self._step("remove")
+        super().remove(number)
+
+    def put_behind(self, number: int) -> None:
+        self._step("put_behind")
+        super().put_behind(number)
+
+
+@pytest.mark.parametrize("failing", ["first", "remove", "put_behind"])
+def test_a_queue_that_fails_loses_nothing_and_the_client_goes_on(clock: ManualClock, failing: str) -> None:
+    taken: list[bytes] = []
+
+    def take(record: bytes) -> None:
+        if failing == "put_behind" and record not in taken:
+            taken.append(record)
+            raise StuckError("The gateway failed with 507.", remedy="Later.")
+        taken.append(record)
+
+    queue = FailingQueue(failing)
+    box = Outbox(DirectUploader(take), clock, backoff=Backoff(first_s=1.0, longest_s=1.0), queue=queue)
+    box.put(b"1")
+    assert not box.flush()
+    assert isinstance(box.last_error, SpoolError)
+    assert len(box) == 1
+
+    queue.failing = ""
+    for _ in range(3):
+        clock.advance(2)
+        box.flush()
+    assert (len(box), taken[-1], box.counts.dropped) == (0, b"1", 0)

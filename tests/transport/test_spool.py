@@ -20,6 +20,7 @@ from penrose_ray.transport.direct import DirectUploader
 from penrose_ray.transport.outbox import Outbox
 from penrose_ray.transport.queue import MemoryQueue
 from penrose_ray.transport.spool import MOST_AGE_S, Spool, spool_key
+from penrose_ray.transport.uploader import StuckError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +103,15 @@ def test_a_record_older_than_36_hours_is_dropped_not_sent(tmp_path: Path) -> Non
         waiting = spool.first(MOST_AGE_S + 1.0)
         assert waiting is not None
         assert (waiting.record, spool.dropped, len(spool)) == (b"new", 1, 1)
+
+
+def test_a_record_that_others_go_before_keeps_its_age(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY) as spool:
+        spool.put(b"stuck", 0.0)
+        spool.put(b"next", MOST_AGE_S)
+        spool.put_behind(1)
+        assert records(spool, MOST_AGE_S + 1) == [b"next"]
+        assert (len(spool), spool.dropped) == (0, 1)
 
 
 def test_a_clock_that_was_set_back_drops_nothing(tmp_path: Path) -> None:
@@ -212,7 +222,7 @@ def test_an_outage_of_the_service_and_restarts_of_the_client_lose_nothing(tmp_pa
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.binary(min_size=1, max_size=40)),
-        st.tuples(st.just("send"), st.sampled_from(["ok", "down", "refused"])),
+        st.tuples(st.just("send"), st.sampled_from(["ok", "down", "refused", "stuck"])),
         st.tuples(st.just("restart"), st.none()),
     ),
     max_size=40,
@@ -235,11 +245,14 @@ def test_it_behaves_as_the_queue_in_memory_and_survives_restarts(
                 raise TransportError("Down.", remedy="Wait.")
             if answer[0] == "refused":
                 raise RefusedReportError("No.", remedy="Nothing.")
+            if answer[0] == "stuck":
+                raise StuckError("Failed with 507.", remedy="Later.")
             got[index].append(record)
 
         return DirectUploader(take)
 
-    model = Outbox(taker(0), clock, queue=MemoryQueue(10**6))
+    memory = MemoryQueue(10**6)
+    model = Outbox(taker(0), clock, queue=memory)
     spool = Spool(path, KEY)
     real = Outbox(taker(1), clock, queue=spool)
     for action, value in actions:
@@ -253,6 +266,7 @@ def test_it_behaves_as_the_queue_in_memory_and_survives_restarts(
         else:
             spool.close()
             spool = Spool(path, KEY)
+            model = Outbox(taker(0), clock, queue=memory)
             real = Outbox(taker(1), clock, queue=spool)
         assert len(model) == len(real)
         assert got[0] == got[1]
