@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from penrose_ray.types import BatchId
 
 _MOST_BYTES: Final = 256 << 20
+_MOST_REFUSALS: Final = 1000
+"""Notes of refused requests that are kept: whoever reaches the port can make more."""
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS partials (
     batch INTEGER NOT NULL, class_id BLOB NOT NULL, counter_set INTEGER NOT NULL, sub_batch INTEGER NOT NULL,
@@ -60,6 +62,7 @@ class Gatekeeper:
                 "This share is not of the task's key.", remedy="Give the gatekeeper the share of this task."
             )
         self._signer = ledger_signer
+        store.touch(mode=0o600)
         self._db = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
@@ -79,6 +82,10 @@ class Gatekeeper:
             digest = hashlib.sha256(raw).digest()
             sql = "INSERT INTO refusals (request_hash, reason) VALUES (?, ?)"
             self._db.execute(sql, (digest, error.message))
+            self._db.execute(
+                "DELETE FROM refusals WHERE number <= (SELECT MAX(number) FROM refusals) - ?",
+                (_MOST_REFUSALS,),
+            )
             raise
         entries = approved.handover.entries
         batch = approved.handover.batch

@@ -32,13 +32,13 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
             raise ConfigError(f"There is no trace {client.trace}.", remedy="Correct the client's trace.")
         if client.kind == "fleet":
             _check_fleet(client)
-    for name, folder in (
-        ("service.state_dir", settings.service.state_dir),
-        ("design_server.releases_dir", settings.design_server.releases_dir),
-        ("run.out_dir", settings.run.out_dir),
+    for name, folder, mode in (
+        ("service.state_dir", settings.service.state_dir, 0o700),
+        ("design_server.releases_dir", settings.design_server.releases_dir, 0o700),
+        ("run.out_dir", settings.run.out_dir, 0o777),
     ):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
                 f"{name} {folder}: {error.strerror}.", remedy="Choose another folder."

@@ -31,6 +31,7 @@ class Enrolment:
         self._command = command
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")

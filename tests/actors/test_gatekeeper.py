@@ -12,6 +12,7 @@ from e2e.http_party import serving
 from e2e.service_config import settings_in
 from release.conftest import Parts
 
+from penrose_ray.actors import gatekeeper
 from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
 from penrose_ray.actors.design_server import SharedDecryptor
 from penrose_ray.actors.gatekeeper import Gatekeeper, application
@@ -151,6 +152,17 @@ def test_what_does_not_agree_is_refused_and_the_refusal_kept(setting: Setting) -
             setting.keeper.answer(raw)
     assert len(setting.keeper.refusals()) == len(requests)
     setting.keeper.answer(setting.desk.request(BATCH))
+
+
+def test_only_the_last_refusals_are_kept_and_nobody_else_reads_them(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gatekeeper, "_MOST_REFUSALS", 3)
+    for raw in (b"1", b"2", setting.changed(members=()), b"4", b"5"):
+        with pytest.raises(GatekeeperError):
+            setting.keeper.answer(raw)
+    assert ["lacks its ids" in each for each in setting.keeper.refusals()] == [True, False, False]
+    assert (setting.home / "keeper.sqlite").stat().st_mode & 0o777 == 0o600
 
 
 def rewritten(setting: Setting, start: int, **facts: object) -> tuple[object, ...]:
