@@ -142,7 +142,7 @@ class Client:
         self._plan.arm(0)
         self._cutter = SnippetCutter(task.snippet_launches, scheme(task.signature_scheme), identity)
         self._classes = LocalClasses(task, sent or SentReports(task))
-        self._waiting = WaitingSamples(len(source.counters))
+        self._waiting = WaitingSamples(len(self._plan.counters))
         self._histograms = OpenHistograms(task, rng)
         self._encryptor = Encryptor(task.key(), task.profile(), small=True)
         self._sealers: dict[str, Sealer] = {}

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.intervals import noisy_share
+from penrose_ray.analyse.kernel_names import KIND_COUNTER
 from penrose_ray.analyse.percentiles import PERCENTILES, percentile_along
 from penrose_ray.analyse.released import Histograms, Paths, read_histograms
 from penrose_ray.errors import ConfigError
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 LABEL_LENGTH = 8
 """Digits of a class id that stand for it in tables and figures."""
-KIND_COUNTER = "kernel_kind"
-"""Name of the counter that holds what a kernel does; its numbers have no mean."""
 _MANY = 32_768
 """Texts from which on their codes no longer fit 16 bits."""
 _ACCOUNT = (

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import re
 
+KIND_COUNTER = "kernel_kind"
+"""Name of the counter that holds what a kernel does; its numbers have no mean."""
 KINDS = ("gemm", "conv", "attention", "elementwise", "reduction", "copy", "collective", "other")
 
 _WORDS = {

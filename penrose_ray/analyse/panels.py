@@ -10,8 +10,9 @@ from penrose_ray.analyse import page
 from penrose_ray.analyse.charts import interval_bars
 from penrose_ray.analyse.figures import MOST_CLASSES, distribution, fleet_share, joint_use
 from penrose_ray.analyse.fleet import fleet_shares
-from penrose_ray.analyse.frames import KIND_COUNTER, counter_set_of, records
+from penrose_ray.analyse.frames import counter_set_of, records
 from penrose_ray.analyse.joint import QUADRANTS, joint_sets, quadrants
+from penrose_ray.analyse.kernel_names import KIND_COUNTER
 from penrose_ray.analyse.kinds import by_kind
 from penrose_ray.analyse.svg import inline
 from penrose_ray.analyse.theme import CLASSES
