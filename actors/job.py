@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import ray
 
-from penrose_ray.actors.processes import adopt_orphans, end_ray, family
+from penrose_ray.actors.processes import end_ray, family
+from penrose_ray.actors.ray_start import start_local
 from penrose_ray.actors.remote import ask
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def joined() -> Iterator[None]:
             ray.shutdown()
         return
     others = set(family(os.getpid()))
-    adopt_orphans()
-    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    start_local()
     try:
         yield
     finally:

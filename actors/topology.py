@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -28,7 +27,8 @@ from penrose_ray.actors.handovers import HandOvers, Timetable
 from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.live_page import Look, ShardState
 from penrose_ray.actors.matcher import Matcher
-from penrose_ray.actors.processes import adopt_orphans, end_ray, family
+from penrose_ray.actors.processes import end_ray, family
+from penrose_ray.actors.ray_start import start_local
 from penrose_ray.actors.releaser import Releaser
 from penrose_ray.actors.remote import (
     DirectoryActor,
@@ -475,7 +475,13 @@ def _start_ray(settings: Settings) -> None:
 def _init_ray(settings: Settings) -> None:
     wanted = requested_cpus(settings)
     if not settings.service.ray_address:
-        _start_local_ray(settings)
+        start_local(
+            num_cpus=requested_cpus(settings) + experiment_cpus(settings),
+            num_gpus=0,
+            resources={SHARD_RESOURCE: most_shards(settings)},
+            object_store_memory=_OBJECT_STORE_BYTES,
+            namespace="penrose",
+        )
         return
     _require_reachable(settings.service.ray_address)
     _join_ray(settings.service.ray_address)
@@ -497,29 +503,6 @@ def _init_ray(settings: Settings) -> None:
             f"The actor graph needs {text}.",
             remedy="Add nodes, start them with --resources for shards, or lower service.shards and clients.",
         )
-
-
-def _start_local_ray(settings: Settings) -> None:
-    adopt_orphans()
-    try:
-        ray.init(
-            address="local",  # whatever other cluster this machine knows of
-            num_cpus=requested_cpus(settings) + experiment_cpus(settings),
-            num_gpus=0,
-            resources={SHARD_RESOURCE: most_shards(settings)},
-            object_store_memory=_OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            namespace="penrose",
-        )
-    except Exception as error:
-        if "timed out during startup" not in str(error):  # Ray has no type for it
-            raise
-        raise PlacementError(
-            "Ray did not start within the 30 seconds that it gives itself.",
-            remedy="Try again when this machine is less busy; Ray's logs are in /tmp/ray/session_latest.",
-        ) from error
 
 
 def _join_ray(address: str) -> None:

@@ -23,6 +23,8 @@ from chaos.senders import Senders
 from e2e.reports import one_bin_each, opened_bins
 from e2e.service_config import settings_in
 
+from penrose_ray.actors.processes import adopt_orphans, end_ray, family
+from penrose_ray.actors.ray_start import patiently
 from penrose_ray.actors.scaler import Load, Scaler
 from penrose_ray.actors.topology import build
 from penrose_ray.clock import ManualClock
@@ -81,18 +83,22 @@ def start_head(home: Path, ray_folder: str) -> None:
         **os.environ,
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         "RAY_FAKE_CLUSTER": "1",
-        "RAY_raylet_start_wait_time_s": "120",
     }
-    subprocess.run(
+    done = subprocess.run(
         [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=4"),
             *(f"--port={PORT}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"),
             *(f"--autoscaling-config={config}", f"--temp-dir={ray_folder}"),
         ],
         env=environment,
-        check=True,
-        stdout=sys.stderr,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
+    print(done.stdout, file=sys.stderr)  # noqa: T201 - shown when the test fails
+    if done.returncode:
+        raise RuntimeError(done.stdout)
 
 
 def nodes() -> int:
@@ -130,7 +136,9 @@ class Scripted:
 
 def main(home: Path, ray_folder: str) -> None:
     loopback_up()
-    start_head(home, ray_folder)
+    before = set(family(os.getpid()))
+    adopt_orphans()
+    patiently(lambda: start_head(home, ray_folder), lambda: end_ray(before))
     keys = read_keys(home / "keys", passphrase=None)
     ray.init(address=f"127.0.0.1:{PORT}", namespace="penrose", log_to_driver=False)
     until(lambda: nodes() == 1, "the first node")

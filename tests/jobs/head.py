@@ -16,6 +16,7 @@ from typing import Self
 from tor.network import free_ports
 
 from penrose_ray.actors.processes import family
+from penrose_ray.actors.ray_start import patiently
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -25,11 +26,22 @@ _OWN = ("PYTHONPATH", "RAY_ADDRESS")
 _GRACE_S = 20.0
 
 
-def _alive(pid: int) -> bool:
+def _stat(pid: int) -> list[str]:
+    """State, parent, group, session and so on of a process; nothing when it is gone."""
     try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return []
+
+
+def _alive(pid: int) -> bool:
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def _session(leader: int) -> list[int]:
+    """Processes of a session, those whose parent has ended, too."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if _stat(pid)[3:4] == [str(leader)]]
 
 
 class RayHead:
@@ -51,6 +63,9 @@ class RayHead:
         }
 
     def __enter__(self) -> Self:
+        return patiently(self._start, self.__exit__)
+
+    def _start(self) -> Self:
         self._sockets = tempfile.TemporaryDirectory(prefix="ray-")  # their paths must be short
         dashboard, agent, client = free_ports(3)
         self.url = f"http://127.0.0.1:{dashboard}"
@@ -88,11 +103,11 @@ class RayHead:
             if found := re.search(r"--address='([\d.:]+)'", line):
                 self.address = found[1]
                 return self
-        self.__exit__()
+        self._process.wait()
         raise RuntimeError((self._home / "head.log").read_text())
 
     def __exit__(self, *_: object) -> None:
-        everyone = family(self._process.pid)
+        everyone = {*family(self._process.pid), *_session(self._process.pid)}
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(timeout=30)
