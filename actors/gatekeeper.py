@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from aiohttp import web
 
-from penrose_ray.actors.problems import refusal
+from penrose_ray.actors.serving import binary, party
 from penrose_ray.crypto.key_share import KeyShare, read_share
 from penrose_ray.errors import GatekeeperError, WrongKeyError
 from penrose_ray.release.approval import approve, context_of
@@ -151,17 +151,11 @@ class Gatekeeper:
 
 def application(gatekeeper: Gatekeeper) -> web.Application:
     """Routes: POST /partials with the release desk's request."""
-    app = web.Application(client_max_size=_MOST_BYTES)
     turn = asyncio.Lock()
 
     async def partials(request: web.Request) -> web.Response:
         raw = await request.read()
-        try:
-            async with turn:
-                answer = await asyncio.to_thread(gatekeeper.answer, raw)
-        except GatekeeperError as error:
-            return refusal(error)
-        return web.Response(body=answer, content_type="application/octet-stream")
+        async with turn:
+            return binary(await asyncio.to_thread(gatekeeper.answer, raw))
 
-    app.router.add_post("/partials", partials)
-    return app
+    return party(web.post("/partials", partials), most_bytes=_MOST_BYTES)

@@ -19,7 +19,7 @@ from penrose_ray import telemetry
 from penrose_ray.actors.intake import BacklogError, Intake, Refused, UnavailableError
 from penrose_ray.actors.metrics import CONTENT_TYPE, page
 from penrose_ray.actors.openapi import document
-from penrose_ray.actors.problems import SEND_AGAIN, problem
+from penrose_ray.actors.problems import SEND_AGAIN, UNFORESEEN, problem, problems
 from penrose_ray.actors.scraping import Scrapers
 from penrose_ray.actors.serving import Place, listen
 from penrose_ray.aggregate.arrival import Answer, Outcome
@@ -43,7 +43,6 @@ _SILENT = logging.getLogger("penrose_ray.gateway.silent")
 _SILENT.disabled = True
 _STATUS = {Outcome.REFUSED_CAPACITY: 507, Outcome.REFUSED_BUSY: 429, Outcome.REFUSED_WRONG_OWNER: 503}
 _NOT_READY = "A part of the service is not ready."
-_UNFORESEEN = "Something that was not foreseen."
 _LINGER_S = 1.0
 """For the rest of a body that was refused: a client that still sends can read why."""
 _FRESH_S = 1.0
@@ -188,7 +187,7 @@ def application(
 ) -> web.Application:
     """All resources of the gateway."""
     face = _Face(intake, parts or Alone(), limits or Limits(), scrapers or Scrapers())
-    app = web.Application(client_max_size=face.most_bytes + 1, middlewares=[_counted, _problems])
+    app = web.Application(client_max_size=face.most_bytes + 1, middlewares=[_counted, problems(_problem_of)])
     path = f"/tasks/{face.task_id}"
     routes: tuple[tuple[str, str, str, Handler], ...] = (
         ("GET", path, "task", face.task),
@@ -258,22 +257,6 @@ async def _counted(request: web.Request, handler: Handler) -> web.StreamResponse
     return response
 
 
-@web.middleware
-async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except web.HTTPMethodNotAllowed as error:
-        allowed = ", ".join(sorted(error.allowed_methods))
-        return problem(405, "http", f"The method here is {allowed}.", {"Allow": allowed})
-    except web.HTTPException as error:
-        return problem(error.status, "http", error.reason)
-    except PenroseError as error:
-        return _problem_of(error)
-    except Exception:  # noqa: BLE001 - its traceback goes to the log, the client gets a problem
-        _LOG.exception("a request failed")
-        return problem(500, "internal", _UNFORESEEN)
-
-
 def _problem_of(error: PenroseError) -> web.Response:
     if isinstance(error, BacklogError):
         return problem(429, error.code, error.message)
@@ -284,7 +267,7 @@ def _problem_of(error: PenroseError) -> web.Response:
     _LOG.error("a request failed: %s", error)  # its message may hold paths and names of this machine
     if isinstance(error, JournalError):
         return problem(503, UnavailableError.code, _NOT_READY)
-    return problem(500, error.code, _UNFORESEEN)
+    return problem(500, error.code, UNFORESEEN)
 
 
 class Gateway:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from penrose_ray.actors.problems import problem, refusal, stranger
-from penrose_ray.actors.serving import credential_of, health
-from penrose_ray.errors import ClockError, QuotaError, TokenError
+from penrose_ray.actors.problems import problem
+from penrose_ray.actors.serving import binary, for_enrolled, list_in, party
 
 if TYPE_CHECKING:
     from penrose_ray.release.issuing import Issuer
@@ -25,32 +24,20 @@ def application(issuer: Issuer, *, name_key: bytes = b"") -> web.Application:
     POST /tokens takes a MessagePack list of blinded messages and answers with their signatures. GET /name-key
     answers with `name_key`, the 32 bytes under which a task in identity mode `keyed` hashes kernel names.
     """
-    app = web.Application(client_max_size=_MOST_BYTES)
 
-    async def tokens(request: web.Request) -> web.Response:
-        credential = credential_of(request)
-        try:
-            wanted = msgspec.msgpack.decode(await request.read(), type=list[bytes])
-        except msgspec.MsgspecError:
-            return problem(400, TokenError.code, "The body is a MessagePack list of blinded messages.")
+    async def tokens(request: web.Request, credential: bytes) -> web.Response:
+        wanted = await list_in(request, "messages")
         if len(wanted) > _MOST_REQUESTS:
             return problem(413, "too-large", f"At most {_MOST_REQUESTS} requests at once.")
-        if not await asyncio.to_thread(issuer.enrolled, credential):
-            return stranger()
-        try:
-            answers = await asyncio.to_thread(issuer.sign, credential, wanted)
-        except (QuotaError, TokenError, ClockError) as error:
-            return refusal(error)
-        return web.Response(body=msgspec.msgpack.encode(answers), content_type="application/octet-stream")
+        return binary(msgspec.msgpack.encode(await asyncio.to_thread(issuer.sign, credential, wanted)))
 
-    async def names(request: web.Request) -> web.Response:
-        if not await asyncio.to_thread(issuer.enrolled, credential_of(request)):
-            return stranger()
+    async def names(_request: web.Request, _credential: bytes) -> web.Response:
         if not name_key:
             return problem(404, "no-name-key", "This issuer hands out no name key.")
-        return web.Response(body=name_key, content_type="application/octet-stream")
+        return binary(name_key)
 
-    app.router.add_post("/tokens", tokens)
-    app.router.add_get("/name-key", names)
-    app.router.add_get("/health", health)
-    return app
+    return party(
+        web.post("/tokens", for_enrolled(issuer, tokens)),
+        web.get("/name-key", for_enrolled(issuer, names)),
+        most_bytes=_MOST_BYTES,
+    )

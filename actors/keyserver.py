@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from penrose_ray.actors.problems import problem, refusal, stranger
-from penrose_ray.actors.serving import credential_of, health
-from penrose_ray.errors import ClockError, QuotaError, TransportError, WireError
+from penrose_ray.actors.serving import binary, for_enrolled, list_in, party
 from penrose_ray.snippet.oprf import MOST_POINTS, POINT_BYTES
 
 if TYPE_CHECKING:
@@ -26,31 +24,16 @@ def application(server: LocalKeyServer, clients: Enrolment) -> web.Application:
     GET /epoch answers with the present epoch's signed key. POST /epochs/{epoch}/points takes a MessagePack
     list of blinded points and answers with their evaluations and one proof, as voprf serializes them.
     """
-    app = web.Application(client_max_size=_MOST_BYTES)
 
     async def epoch(_request: web.Request) -> web.Response:
-        try:
-            key = await asyncio.to_thread(server.current)
-        except ClockError as error:
-            return refusal(error)
-        return web.Response(body=msgspec.msgpack.encode(key), content_type="application/octet-stream")
+        return binary(msgspec.msgpack.encode(await asyncio.to_thread(server.current)))
 
-    async def points(request: web.Request) -> web.Response:
-        credential = credential_of(request)
-        if not await asyncio.to_thread(clients.enrolled, credential):
-            return stranger()
-        try:
-            number = int(request.match_info["epoch"])
-            wanted = msgspec.msgpack.decode(await request.read(), type=list[bytes])
-        except (msgspec.MsgspecError, ValueError):
-            return problem(400, WireError.code, "The body is a MessagePack list of blinded points.")
-        try:
-            answer = await asyncio.to_thread(server.evaluate, credential, number, wanted)
-        except (QuotaError, WireError, TransportError, ClockError) as error:
-            return refusal(error)
-        return web.Response(body=answer, content_type="application/octet-stream")
+    async def points(request: web.Request, credential: bytes) -> web.Response:
+        number, wanted = int(request.match_info["epoch"]), await list_in(request, "points")
+        return binary(await asyncio.to_thread(server.evaluate, credential, number, wanted))
 
-    app.router.add_get("/epoch", epoch)
-    app.router.add_post("/epochs/{epoch}/points", points)
-    app.router.add_get("/health", health)
-    return app
+    return party(
+        web.get("/epoch", epoch),
+        web.post(r"/epochs/{epoch:\d{1,18}}/points", for_enrolled(clients, points)),
+        most_bytes=_MOST_BYTES,
+    )

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from penrose_ray.errors import ClockError, GatekeeperError, LedgerError, QuotaError, TransportError
+from penrose_ray.errors import (
+    ClockError,
+    GatekeeperError,
+    LedgerError,
+    PenroseError,
+    QuotaError,
+    TokenError,
+    TransportError,
+    WireError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from penrose_ray.errors import PenroseError
+    from aiohttp.typedefs import Handler, Middleware
 
+_LOG = logging.getLogger("penrose_ray.http")
+UNFORESEEN = "Something that was not foreseen."
+"""The detail of an error whose message is no business of the asker."""
 RETRY_AFTER_S = 1
 SEND_AGAIN = (429, 503)
 """Statuses that say when to come back."""
@@ -22,6 +35,8 @@ _STATUSES = (
     (TransportError, 410),
     (GatekeeperError, 409),
     (LedgerError, 404),
+    (TokenError, 400),
+    (WireError, 400),
 )
 _REMEDIES = {
     "wrong-task": "Fetch the task that this service offers and seal reports for it.",
@@ -65,11 +80,35 @@ def problem(status: int, code: str, detail: str, headers: Mapping[str, str] | No
 
 
 def refusal(error: PenroseError) -> web.Response:
-    """The answer of a party to who cannot have what it asks for; 400 for errors of no kind named here."""
-    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 400)
-    return problem(status, error.code, error.message)
+    """The answer of a party to who cannot have what it asks for; 500 for errors that are not the asker's."""
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return problem(status, error.code, error.message)
+    _LOG.error("a request failed: %s", error)  # its message may hold paths and names of this machine
+    return problem(500, error.code, UNFORESEEN)
 
 
 def stranger() -> web.Response:
     """The answer to whoever is not enrolled."""
     return problem(403, QuotaError.code, "This client is not enrolled.")
+
+
+def problems(answer: Callable[[PenroseError], web.Response]) -> Middleware:
+    """A middleware: whatever a handler raises is a problem, PenroseErrors as `answer` has them."""
+
+    @web.middleware
+    async def caught(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPMethodNotAllowed as error:
+            allowed = ", ".join(sorted(error.allowed_methods))
+            return problem(405, "http", f"The method here is {allowed}.", {"Allow": allowed})
+        except web.HTTPException as error:
+            return problem(error.status, "http", error.reason)
+        except PenroseError as error:
+            return answer(error)
+        except Exception:  # noqa: BLE001 - its traceback goes to the log, the client gets a problem
+            _LOG.exception("a request failed")
+            return problem(500, "internal", UNFORESEEN)
+
+    return caught

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from penrose_ray.actors.problems import problem, refusal
-from penrose_ray.errors import LedgerError
+from penrose_ray.actors.problems import problem
+from penrose_ray.actors.serving import party
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ def application(published: Published, *, classes: bool = False) -> web.Applicati
 
     With `classes` also GET /classes/{report id}: the class of a released report, for `penrose label`.
     """
-    app = web.Application()
 
     async def ledger(_request: web.Request) -> web.Response:
         raw = await asyncio.to_thread(published.ledger)
@@ -37,10 +36,7 @@ def application(published: Published, *, classes: bool = False) -> web.Applicati
             wanted = b""
         if len(wanted) != _ID_BYTES:
             return problem(400, "invalid-message", "A report id is 64 hexadecimal digits.")
-        try:
-            found = await asyncio.to_thread(find, wanted)
-        except LedgerError as error:
-            return refusal(error)
+        found = await asyncio.to_thread(find, wanted)
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
     async def proof(request: web.Request) -> web.Response:
@@ -49,8 +45,5 @@ def application(published: Published, *, classes: bool = False) -> web.Applicati
     async def class_of(request: web.Request) -> web.Response:
         return await answered(request, published.class_of)
 
-    app.router.add_get("/ledger", ledger)
-    app.router.add_get("/proofs/{report}", proof)
-    if classes:
-        app.router.add_get("/classes/{report}", class_of)
-    return app
+    told = [web.get("/classes/{report}", class_of)] if classes else []
+    return party(web.get("/ledger", ledger), web.get("/proofs/{report}", proof), *told)

@@ -7,13 +7,21 @@ import errno
 import signal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from aiohttp import web
 
-from penrose_ray.errors import PortInUseError
+from penrose_ray.actors.problems import problems, refusal, stranger
+from penrose_ray.errors import PortInUseError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from ssl import SSLContext
+
+    from aiohttp.typedefs import Handler
+
+    from penrose_ray.release.enrolment import Enrolment
+
+_MOST_BYTES = 1 << 20
 
 
 class Place(NamedTuple):
@@ -69,14 +77,53 @@ async def run_until_interrupted(app: web.Application, place: Place, say: Callabl
     await runner.cleanup()
 
 
-def credential_of(request: web.Request) -> bytes:
-    """The credential of an enrolled client, `Authorization: Bearer HEX`; empty when it is none."""
+def party(*routes: web.RouteDef, most_bytes: int = _MOST_BYTES) -> web.Application:
+    """An application of its own with these routes and GET /health; every refusal is a problem.
+
+    Args:
+        routes: their handlers may raise any error.
+        most_bytes: a larger body is refused.
+    """
+    app = web.Application(client_max_size=most_bytes, middlewares=[problems(refusal)])
+    app.add_routes([*routes, web.get("/health", _health)])
+    return app
+
+
+def for_enrolled(
+    clients: Enrolment, handle: Callable[[web.Request, bytes], Awaitable[web.Response]]
+) -> Handler:
+    """A handler for enrolled clients alone; `handle` gets their credential, `Authorization: Bearer HEX`."""
+
+    async def known(request: web.Request) -> web.Response:
+        try:
+            credential = bytes.fromhex(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        except ValueError:
+            credential = b""
+        if not await asyncio.to_thread(clients.enrolled, credential):
+            return stranger()
+        return await handle(request, credential)
+
+    return known
+
+
+async def list_in(request: web.Request, what: str) -> list[bytes]:
+    """The MessagePack list that a body is, of blinded things called `what`.
+
+    Raises:
+        WireError: it is none.
+    """
     try:
-        return bytes.fromhex(request.headers.get("Authorization", "").removeprefix("Bearer "))
-    except ValueError:
-        return b""
+        return msgspec.msgpack.decode(await request.read(), type=list[bytes])
+    except msgspec.MsgspecError as error:
+        raise WireError(
+            f"The body is a MessagePack list of blinded {what}.", remedy="Ask with the same version."
+        ) from error
 
 
-async def health(_request: web.Request) -> web.Response:
-    """GET /health."""
+def binary(body: bytes) -> web.Response:
+    """Bytes as an answer."""
+    return web.Response(body=body, content_type="application/octet-stream")
+
+
+async def _health(_request: web.Request) -> web.Response:
     return web.json_response({"status": "ok"})

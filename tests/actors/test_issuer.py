@@ -33,6 +33,7 @@ from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S, Verifier
 from penrose_ray.seal import Contribution
 from penrose_ray.settings import LinkSettings
+from penrose_ray.transport.link import Link
 from penrose_ray.transport.outbox import Outbox
 from penrose_ray.transport.tls import server_context
 from penrose_ray.types import BatchId
@@ -188,7 +189,10 @@ def test_refusals_are_problems_with_a_remedy_and_a_spent_quota_is_not_asked_for_
     host = urlsplit(running.url).netloc
     for path, body, code, status in (
         ("/tokens", msgspec.msgpack.encode([b"x" * 256]), "quota", 429),
-        ("/tokens", b"?", "token", 400),
+        ("/tokens", b"?", "invalid-message", 400),
+        ("/nothing", b"", "http", 404),
+        ("/name-key", b"", "http", 405),
+        ("/tokens", bytes(2 << 20), "http", 413),
         ("/tokens", msgspec.msgpack.encode([b""] * 1001), "too-large", 413),
     ):
         connection = http.client.HTTPConnection(host, timeout=30)
@@ -199,6 +203,17 @@ def test_refusals_are_problems_with_a_remedy_and_a_spent_quota_is_not_asked_for_
         assert answer.headers.get_content_type() == "application/problem+json"
         assert (answer.status, problem["title"], bool(problem["remedy"])) == (status, code, True)
         assert "Retry-After" not in answer.headers
+
+
+def test_what_goes_wrong_inside_is_no_business_of_who_asks(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    credential = running.issuer.enrol("one")
+    running.issuer.close()
+    answer = Link("issuer", running.url).ask("GET", "/name-key", b"", {"Authorization": credential.hex()})
+    assert (answer.status, answer.problem.title) == (500, "internal")
+    assert answer.problem.detail == "Something that was not foreseen."
+    assert "closed database" in caplog.text
 
 
 def test_an_issuer_without_a_name_key_says_so(running: Running) -> None:
