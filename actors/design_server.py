@@ -6,48 +6,32 @@ It runs in a process of its own and is the only one that reads the key file.
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from penrose_ray.actors.opened import opened, written
 from penrose_ray.crypto.key_share import read_share
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.threshold import Partial
 from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.draft import task_from
-from penrose_ray.errors import ConfigError, ReleaseFormatError, ShareError, TaskError, WrongKeyError
-from penrose_ray.opening import Opening, discarded_lines, open_sums, write_parquet
+from penrose_ray.errors import ConfigError, ShareError, WrongKeyError
 from penrose_ray.release.approval import context_of
 from penrose_ray.release.handover import decode
-from penrose_ray.task import SignedTask, sign, verify
+from penrose_ray.task import read_signed, sign, signer_of, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from penrose_ray.actors.opened import OpenedFile
     from penrose_ray.crypto.key_share import KeyShare
     from penrose_ray.crypto.packing import SlotProfile
-    from penrose_ray.opening import Decryptor
+    from penrose_ray.opening import Opening
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import DesignServerSettings, TomlFile
     from penrose_ray.task import Task
-
-
-DISCARDED = "discarded.jsonl"
-"""Sums that were opened and not kept, beside the releases."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedFile:
-    """Where the opened release lies, and what is in it."""
-
-    path: Path
-    histograms: int
-    reports: int
-    real_reports: int
-    discarded: tuple[str, ...]
 
 
 class SharedDecryptor:
@@ -146,13 +130,13 @@ class DesignServer:
             WrongKeyError: sealed for another key.
         """
         del partials
-        return _written([self._open_one(raw) for raw in handovers], path, self._releases_dir)
+        return written([self._open_one(raw) for raw in handovers], path, self._releases_dir)
 
     def _open_one(self, raw: bytes) -> Opening:
         handover, task = decode(raw), self._task
         if handover.task_id != task.task_id and not task.profile().sealed:
             task = self._sample()
-        return _opened(_same_task(task, handover), handover, self._keys.paillier)
+        return opened(task, handover, self._keys.paillier)
 
 
 class SharedDesignServer:
@@ -164,7 +148,7 @@ class SharedDesignServer:
     """
 
     def __init__(self, settings: DesignServerSettings) -> None:
-        self._signed = _read_task(settings.task_file)
+        self._signed = read_signed(settings.task_file or "")
         self._task = verify(self._signed)
         self._share = read_share(settings.share_file or "")
         self._releases_dir = settings.releases_dir
@@ -177,7 +161,7 @@ class SharedDesignServer:
 
     def signer(self) -> bytes:
         """The Ed25519 key that clients pin, 32 bytes."""
-        return msgspec.msgpack.decode(self._signed, type=SignedTask).signer
+        return signer_of(self._signed)
 
     def open(self, handovers: Sequence[bytes], path: Path, partials: Sequence[Sequence[bytes]]) -> OpenedFile:
         """Open hand-overs with what the gatekeepers answered for each, and write one Parquet file.
@@ -189,24 +173,6 @@ class SharedDesignServer:
         return _opened_together(
             self._task, self._share, zip(handovers, partials, strict=True), path, self._releases_dir
         )
-
-
-def _same_task(task: Task, handover: Handover) -> Task:
-    if handover.task_id != task.task_id:
-        raise ReleaseFormatError(
-            f"The hand-over is of task {handover.task_id.hex()[:16]}, not of {task.task_id.hex()[:16]}.",
-            remedy="Open it with the design server that published the task.",
-        )
-    return task
-
-
-def _read_task(path: Path | None) -> bytes:
-    try:
-        return path.read_bytes() if path else b""
-    except OSError as error:
-        raise TaskError(
-            f"{path} cannot be read: {error}.", remedy="Check design_server.task_file."
-        ) from error
 
 
 def _keys(settings: DesignServerSettings) -> DesignKeys:
@@ -246,40 +212,5 @@ def _opened_together(
     for raw, partials in releases:
         handover = decode(raw)
         decryptor = SharedDecryptor(share, handover, partials)
-        openings.append(_opened(_same_task(task, handover), handover, decryptor))
-    return _written(openings, path, directory)
-
-
-def _written(openings: Sequence[Opening], path: Path, directory: Path) -> OpenedFile:
-    write_parquet(openings, path)
-    _book(openings, directory)
-    return _opened_file(openings, path)
-
-
-def _opened(task: Task, handover: Handover, decryptor: Decryptor) -> Opening:
-    spent = handover.spent_epsilon
-    return open_sums(task, handover.batch, handover.entries, decryptor, spent_epsilon=spent)
-
-
-def _opened_file(openings: Sequence[Opening], path: Path) -> OpenedFile:
-    sums = [each for opening in openings for each in opening.sums]
-    return OpenedFile(
-        path=path,
-        histograms=len(sums),
-        reports=sum(each.reports for each in sums),
-        real_reports=sum(each.real_reports for each in sums),
-        discarded=tuple(
-            f"class {each.class_id.hex()[:8]}, {each.counter_set}, sub-batch {each.sub_batch}: {each.error}"
-            for opening in openings
-            for each in opening.discarded
-        ),
-    )
-
-
-def _book(openings: Sequence[Opening], directory: Path) -> None:
-    """Keep a line for each sum that was discarded: which and why, nothing of its content."""
-    lines = [line for opening in openings for line in discarded_lines(opening)]
-    if lines:
-        directory.mkdir(parents=True, exist_ok=True)
-        with (directory / DISCARDED).open("a") as file:
-            file.writelines(f"{json.dumps(line)}\n" for line in lines)
+        openings.append(opened(task, handover, decryptor))
+    return written(openings, path, directory)

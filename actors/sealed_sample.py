@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penrose_ray.actors.design_server import OpenedFile
+    from penrose_ray.actors.opened import OpenedFile
     from penrose_ray.actors.remote import Handle
 
 NAME: Final = "sample"

@@ -47,8 +47,8 @@ from penrose_ray.actors.thinner import Thinner
 from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.envelope import ServiceKey
-from penrose_ray.errors import PenroseError, PlacementError
-from penrose_ray.task import Task, verify
+from penrose_ray.errors import ConfigError, PenroseError, PlacementError
+from penrose_ray.task import Task, read_signed, signer_of, verify
 from penrose_ray.telemetry import snapshot
 from penrose_ray.types import BatchId
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penrose_ray.actors.client import ClientCounts
-    from penrose_ray.actors.design_server import OpenedFile
+    from penrose_ray.actors.opened import OpenedFile
     from penrose_ray.actors.sealed_sample import SampleCheck
     from penrose_ray.aggregate.arrival import SumKey
     from penrose_ray.clock import Clock
@@ -72,8 +72,8 @@ _FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
 _CONNECT_TIMEOUT_S = 5.0
 _HAND_OVER_TIMEOUT_S = 30.0
 """How long an ending service waits for the batch that is being handed over."""
-_SERVICE_ACTORS = 4
-"""Design server, matcher, directory and gateway; shards and clients come on top."""
+_SERVICE_ACTORS = 3
+"""Matcher, directory and gateway; a design server, shards and clients come on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ def requested_cpus(settings: Settings) -> int:
     """Logical CPUs that the graph asks of Ray: one an actor."""
     clients = sum(each.count for each in settings.clients)
     fleets = any(each.kind == "fleet" for each in settings.clients)
-    return _SERVICE_ACTORS + most_shards(settings) + clients + fleets * (1 + settings.service.encryptors)
+    service = _SERVICE_ACTORS + settings.design_server.is_here + most_shards(settings)
+    return service + clients + fleets * (1 + settings.service.encryptors)
 
 
 def experiment_cpus(settings: Settings) -> int:
@@ -130,11 +131,15 @@ class Topology:
 
     def _build(self, settings: Settings, draft: TomlFile) -> None:
         timeout_s = settings.service.start_timeout_s
-        self._design_server = _here(Hosted).remote(*_design_server(settings, draft))
-        ask(self._design_server.ready.remote(), timeout_s)
-        self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
-        self._signer: bytes = ask(self._design_server.call.remote("signer"), timeout_s)
-        self.task: Task = verify(self.signed_task, trusted_signer=self._signer)
+        self._design_server: Handle | None = None
+        if settings.design_server.is_here:
+            self._design_server = _here(Hosted).remote(*_design_server(settings, draft))
+            ask(self._design_server.ready.remote(), timeout_s)
+            self.signed_task: bytes = ask(self._design_server.call.remote("signed_task"), timeout_s)
+        else:
+            self.signed_task = read_signed(settings.design_server.task_file or "")
+        self.task: Task = verify(self.signed_task)
+        self._signer = signer_of(self.signed_task)
         self._build_service(settings, timeout_s)
         self.fleets: list[Handle] = []
         self._clients = [self._client(each, copy) for each in settings.clients for copy in range(each.count)]
@@ -201,7 +206,7 @@ class Topology:
             return
         signed = self.signed_task
         if not self.task.profile().sealed:
-            self._sample = SealedSample(self._design_server, home, self._prefix, self.matcher, self.directory)
+            self._sample = SealedSample(self._opener(), home, self._prefix, self.matcher, self.directory)
             signed = self._sample.signed_task
         for number in range(settings.service.encryptors):
             name = f"encryptor-{number}"
@@ -398,15 +403,24 @@ class Topology:
 
         Raises:
             TransportError, GatekeeperError: a gatekeeper is away, or refuses.
+            ConfigError: the design server is on another machine.
         """
         requests = (
             [self._releaser.desk.request(each.batch) for each in handovers] if self._gatekeepers else []
         )
         partials = [[ask_gatekeeper(party, each) for party in self._gatekeepers] for each in requests]
         raw = [each.encode() for each in handovers]
-        call = self._design_server.call.remote("open", raw, path.absolute(), partials)
+        call = self._opener().call.remote("open", raw, path.absolute(), partials)
         opened: OpenedFile = ask(call)
         return opened
+
+    def _opener(self) -> Handle:
+        if self._design_server is None:
+            raise ConfigError(
+                "This service has no design server: it can open nothing.",
+                remedy="Open its releases on the design server's own machine: penrose release open --keys.",
+            )
+        return self._design_server
 
     def check_sample(self, path: Path) -> SampleCheck | None:
         """Open the sealed sample of fleets whose reports are plain and compare; None where there is none.

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from penrose_ray.settings import TomlFile
 
 
+_SIGNED_IN = ("public_key", "issuer_keys", "service_key")
+"""Fields that `penrose task sign` may add to a draft."""
+
+
 class CounterDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Short form of counter sets that differ in their vendor only."""
 
@@ -78,6 +82,20 @@ def task_from(file: TomlFile, key: PublicKey) -> Task:
     task: Task = _converted(file, fields, Task, ("task",))
     task.check()
     return task
+
+
+def require_agreement(file: TomlFile, task: Task) -> None:
+    """Refuse a `[task]` that asks for something else than the signed task; there may be none.
+
+    Raises:
+        ConfigError: the field and its line; or as `task_from`.
+    """
+    if "task" not in file.table:
+        return
+    drafted = task_from(file, task.key())
+    for name in Task.__struct_fields__:
+        if name not in _SIGNED_IN and getattr(drafted, name) != (wanted := getattr(task, name)):
+            raise file.wrong_value(("task", name), f"the signed task has {wanted!r}")
 
 
 def _converted(file: TomlFile, value: Any, kind: Any, location: tuple[str | int, ...]) -> Any:

@@ -269,6 +269,13 @@ class ClockError(PenroseError):
     exit_code = 67
 
 
+class HandoverError(PenroseError):
+    """A hand-over does not agree with its task, ids or ledger, or was opened before."""
+
+    code = "handover"
+    exit_code = 71
+
+
 class GatekeeperError(PenroseError):
     """The gatekeeper refuses to decrypt its part."""
 

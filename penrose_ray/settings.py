@@ -121,14 +121,14 @@ class LinkSettings(Section):
 
 
 class DesignServerSettings(Section):
-    """The design server, which alone reads the private key, or its share of a split one."""
+    """The design server: here with a key or a share, or on a machine of its own with `task_file` alone."""
 
     key_file: Path | None = None
     """Made by `penrose keys new`; readable by its owner only."""
     share_file: Path | None = None
     """Instead of a whole key: the design server's share, of `penrose keys deal`."""
     task_file: Path | None = None
-    """With a share: the signed task, for the key that signs is not here."""
+    """The signed task, where the key that signs is not here; alone it makes a service that opens nothing."""
     gatekeepers: tuple[str, ...] = ()
     """With a share: addresses of the other parties, https://HOST:PORT, asked for their part of a release."""
     link: LinkSettings = LinkSettings()
@@ -145,9 +145,17 @@ class DesignServerSettings(Section):
     @model_validator(mode="after")
     def _one_way_to_open(self) -> Self:
         shared = (self.share_file, self.task_file, self.gatekeepers)
-        if all(shared) if self.key_file is None else not any(shared):
+        apart = self.task_file and not self.share_file and not self.gatekeepers
+        if (all(shared) or apart) if self.key_file is None else not any(shared):
             return self
-        raise ValueError("key_file is needed, or else share_file, task_file and gatekeepers together")
+        raise ValueError(
+            "give key_file, or share_file with task_file and gatekeepers, or task_file alone and open apart"
+        )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the service runs a design server; otherwise hand-overs are opened on another machine."""
+        return bool(self.key_file or self.share_file)
 
     def absolute(self) -> Self:
         """The same with paths that do not depend on the current directory."""
@@ -278,7 +286,7 @@ class Settings(Section):
     """Everything that `penrose up` and `penrose run` need."""
 
     task: dict[str, Any] = {}
-    """The task's draft; penrose_ray.draft turns it into a Task. Empty with `design_server.task_file`."""
+    """The task's draft; penrose_ray.draft makes it a Task. `design_server.task_file` must agree with it."""
     service: ServiceSettings
     design_server: DesignServerSettings
     clients: tuple[ClientSettings, ...] = ()

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -375,6 +376,25 @@ def verify(raw: bytes, *, trusted_signer: bytes | None = None) -> Task:
             "The task's signature is wrong.", remedy="Fetch the task again; do not use it."
         ) from error
     return _decode(signed.task)
+
+
+def read_signed(path: Path | str) -> bytes:
+    """The bytes of a `.task` file, not checked yet.
+
+    Raises:
+        TaskError: it cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise TaskError(
+            f"{path} cannot be read: {error}.", remedy="Get the signed task from the design server."
+        ) from error
+
+
+def signer_of(raw: bytes) -> bytes:
+    """The Ed25519 public key in a signed task that `verify` has accepted, 32 bytes."""
+    return msgspec.msgpack.decode(raw, type=SignedTask).signer
 
 
 def _decode(body: bytes) -> Task:

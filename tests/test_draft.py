@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from penrose_ray.draft import task_from
+from penrose_ray.draft import require_agreement, task_from
 from penrose_ray.errors import ConfigError
 from penrose_ray.settings import TomlFile
 
@@ -172,3 +173,16 @@ def test_counters_make_a_counter_set_for_each_vendor(tmp_path: Path, design_keys
 def test_an_unknown_key_of_a_counter_is_named(tmp_path: Path, design_keys: DesignKeys) -> None:
     with pytest.raises(ConfigError, match=r"line 11: unknown key 'task\.counters\.0\.vendor'.*'vendors'"):
         draft(tmp_path, design_keys, COUNTERS.replace("vendors", "vendor"))
+
+
+def test_a_draft_has_to_say_what_the_signed_task_says(tmp_path: Path, design_keys: DesignKeys) -> None:
+    path = tmp_path / "task.toml"
+    task = draft(tmp_path, design_keys, DRAFT)
+    paid = msgspec.structs.replace(task, issuer_keys=b"added when it was signed", service_key=bytes(32))
+    require_agreement(TomlFile(path), paid)
+    path.write_text(DRAFT.replace("min_contributors = 3", "min_contributors = 2"))
+    with pytest.raises(ConfigError, match=r"task\.min_contributors: the signed task has 3") as caught:
+        require_agreement(TomlFile(path), task)
+    assert f"line {line_with(DRAFT, 'min_contributors')}" in str(caught.value)
+    path.write_text("[service]\n")
+    require_agreement(TomlFile(path), task)

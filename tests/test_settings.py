@@ -259,3 +259,28 @@ def test_a_directory_and_bytes_that_are_no_text_are_named(tmp_path: Path) -> Non
 def test_text_that_is_not_toml_is_named_with_its_line(path: Path) -> None:
     assert "is not TOML" in (message := error_of(path, "[task]\nname =\n"))
     assert "line 2" in message
+
+
+def with_server(keys: str) -> str:
+    return GOOD.replace('key_file = "keys/design.key"', keys)
+
+
+def test_a_task_file_alone_makes_a_service_without_design_server(path: Path) -> None:
+    path.write_text(with_server('task_file = "fleet.task"'))
+    server = load_settings(path)[0].design_server
+    assert (server.is_here, server.absolute().task_file) == (False, Path("fleet.task").absolute())
+    path.write_text(GOOD)
+    assert load_settings(path)[0].design_server.is_here
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "",
+        'share_file = "share-1.key"\ntask_file = "fleet.task"',
+        'task_file = "fleet.task"\ngatekeepers = ["http://127.0.0.1:8471"]',
+        'key_file = "a.key"\ntask_file = "fleet.task"',
+    ],
+)
+def test_a_design_server_has_one_way_to_open_or_is_apart(path: Path, keys: str) -> None:
+    assert "give key_file, or share_file with task_file and gatekeepers" in error_of(path, with_server(keys))

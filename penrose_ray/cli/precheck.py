@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from penrose_ray.cli.control import refuse_if_running
 from penrose_ray.crypto.secretfile import own_token
-from penrose_ray.draft import check_draft
+from penrose_ray.draft import check_draft, require_agreement
 from penrose_ray.errors import ConfigError
 from penrose_ray.policy import load_policy
 from penrose_ray.sim.settings import load_simulation
+from penrose_ray.task import read_signed, verify
 
 if TYPE_CHECKING:
     from penrose_ray.settings import ClientSettings, Settings, TomlFile
@@ -20,12 +21,16 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
     """Raise the error of the first thing that would stop the service or its clients later.
 
     Raises:
-        ConfigError: an unknown key of the task, a file that is missing, a folder that cannot be made.
+        TaskError: the signed task is missing or damaged.
+        ConfigError: an unknown key of the task, a draft that is not the signed task, a file that is missing,
+            a folder that cannot be made.
         KeyPermissionError, KeyFormatError: the token of /metrics is open to others, or none.
         RunningError: a service runs in this state directory.
     """
     if settings.design_server.task_file is None:
         check_draft(draft)
+    else:
+        _check_signed(settings, draft, settings.design_server.task_file)
     load_policy(settings.policy_file)
     for client in settings.clients:
         if client.kind == "replay" and client.trace != "bundled" and not Path(client.trace).is_file():
@@ -46,6 +51,16 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
     if settings.service.metrics_token_file is not None:
         own_token(settings.service.metrics_token_file)
     refuse_if_running(settings.service.state_dir)
+
+
+def _check_signed(settings: Settings, draft: TomlFile, path: Path) -> None:
+    task = verify(read_signed(path))
+    require_agreement(draft, task)
+    if settings.service.seal_tags and not task.service_key:
+        raise ConfigError(
+            f"service.seal_tags is set, and the task in {path} names no key of the service.",
+            remedy="Sign it with penrose task sign --service-key, of penrose keys service.",
+        )
 
 
 def _check_fleet(client: ClientSettings) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from penrose_ray.cli.control import LONG_S, request
 from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of, hexadecimal
+from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
+from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
 from penrose_ray.errors import ConfigError, LedgerError, TaskError
 from penrose_ray.release.published import Published
 from penrose_ray.settings import LinkSettings, load_settings
-from penrose_ray.task import Task
+from penrose_ray.task import Task, read_signed
 from penrose_ray.task import verify as verify_task
 from penrose_ray.types import BatchId
+
+if TYPE_CHECKING:
+    from penrose_ray.opening import Decryptor
 
 app = typer.Typer(no_args_is_help=True, help="Look at releases, prove that a report is in one.")
 TaskArgument = Annotated[Path, typer.Argument(help="The signed task.")]
@@ -27,6 +33,7 @@ ConfigArgument = Annotated[Path, typer.Argument(help="The service's configuratio
 BatchOption = Annotated[int, typer.Option("--batch", help="Number of the batch.")]
 _COLUMNS = ("batch", "sums", "reports", "withheld_sums", "epsilon")
 _RELEASE_FIRST = "Release something first."
+_OPENED = Path("opened")
 
 
 @app.command("list")
@@ -124,18 +131,60 @@ def close(config: ConfigArgument, overrides: SetOption = None, form: FormatOptio
 
 
 @app.command("open")
-def open_release(
-    config: ConfigArgument, overrides: SetOption = None, form: FormatOption = Format.TABLE
+def open_release(  # noqa: PLR0913, PLR0917 - each argument is an option of the command
+    place: Annotated[
+        Path,
+        typer.Argument(help="The service's configuration; with --keys a directory of hand-overs, or one."),
+    ],
+    overrides: SetOption = None,
+    form: FormatOption = Format.TABLE,
+    keys: Annotated[
+        Path | None, typer.Option("--keys", help="On the design server's own machine: its key file.")
+    ] = None,
+    task: Annotated[Path | None, typer.Option("--task", help="With --keys: the signed task.")] = None,
+    signer: Annotated[
+        str, typer.Option("--ledger-signer", help="With --keys: the ledger's key; penrose up prints it.")
+    ] = "",
+    out: Annotated[
+        Path, typer.Option("--out", help="With --keys: directory for Parquet files and notes.")
+    ] = _OPENED,
+    passphrase_variable: VariableOption = "",
+    hsm: HsmOption = "",
 ) -> None:
-    """Let the design server that runs here open what is released and not opened yet, a Parquet file each.
+    """Open what is released and not opened yet, a Parquet file a batch.
 
-    Example: penrose release open configs/fleet.toml
+    Example: penrose release open releases --keys design_server.key --task fleet.task --ledger-signer HEX
 
-    With a split key the gatekeepers of design_server.gatekeepers are asked first; without them nothing opens.
+    With a configuration the design server that runs with the service opens; gatekeepers of a split key are
+    asked first. With --keys this command is the design server, on a machine of its own: copy the service's
+    directory of releases there. What does not agree with its ledger, or was opened before, is refused.
     """
-    settings, _ = load_settings(config, tuple(overrides or ()))
-    rows = request(settings.service.state_dir, "open", timeout_s=LONG_S)
+    if keys is None:
+        settings, _ = load_settings(place, tuple(overrides or ()))
+        if not settings.design_server.is_here:
+            raise ConfigError(
+                f"The service of {place} has no design server.",
+                remedy="Open its releases on the design server's own machine: penrose release open --keys.",
+            )
+        rows = request(settings.service.state_dir, "open", timeout_s=LONG_S)
+    elif task is None or not signer:
+        raise ConfigError("--keys needs --task and --ledger-signer.", remedy="Give all three.")
+    else:
+        pinned = hexadecimal("--ledger-signer", signer, source="penrose up's first lines")
+        secrets = load_keys(keys, passphrase_variable, hsm)
+        own = secrets.signing.public_key().public_bytes_raw()
+        trusted = verify_task(read_signed(task), trusted_signer=own)
+        rows = _open_apart(place, trusted, secrets.paillier, pinned, out)
     print_rows(rows, ("path", "histograms", "reports", "discarded"), form, "opened")
+
+
+def _open_apart(
+    place: Path, task: Task, decryptor: Decryptor, ledger_signer: bytes, out: Path
+) -> list[dict[str, object]]:
+    from penrose_ray.actors.opened import Opener  # noqa: PLC0415 - only here
+
+    with contextlib.closing(Opener(task, decryptor, ledger_signer, out)) as opener:
+        return [each.row() for each in opener.open(place)]
 
 
 @app.command("combine")

@@ -16,14 +16,14 @@ from penrose_ray.cli.memory import PeakMemory
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.precheck import precheck
 from penrose_ray.cli.report import of_ledger
-from penrose_ray.errors import GateError
+from penrose_ray.errors import ConfigError, GateError
 from penrose_ray.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penrose_ray.actors.client import ClientCounts
-    from penrose_ray.actors.design_server import OpenedFile
+    from penrose_ray.actors.opened import OpenedFile
     from penrose_ray.actors.topology import Progress, Topology
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import Settings
@@ -66,6 +66,8 @@ def run(
     """
     settings, draft = load_settings(config, tuple(overrides or ()))
     precheck(settings, draft)
+    if not settings.design_server.is_here:
+        raise ConfigError("penrose run opens what it collects.", remedy="Set design_server.key_file.")
     out = settings.run.out_dir
     for name in (RELEASE, REPORT, SUMMARY, SAMPLE):
         (out / name).unlink(missing_ok=True)  # what lies there afterwards is this run's

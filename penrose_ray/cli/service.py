@@ -132,15 +132,7 @@ class _Running:
         ]
 
     def _open(self) -> object:
-        return [
-            {
-                "path": str(each.path),
-                "histograms": each.histograms,
-                "reports": each.reports,
-                "discarded": len(each.discarded),
-            }
-            for each in self._need().open_released()
-        ]
+        return [each.row() for each in self._need().open_released()]
 
     def _stop(self) -> str:
         self.ending.set()

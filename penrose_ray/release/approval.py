@@ -1,4 +1,4 @@
-"""What a gatekeeper looks at before it decrypts its part: everything that can be checked without a key.
+"""What a gatekeeper and a design server apart look at before they decrypt: all that needs no key to check.
 
 It cannot see that a ciphertext is the sum of the reports that are named: a lying service could hand over
 one report's ciphertext under the ids of many. What it makes certain is that every decryption is announced,
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penrose_ray.errors import GateError, GatekeeperError, PenroseError
+from penrose_ray.errors import GateError, HandoverError, PenroseError
 from penrose_ray.release.gate import passes
 from penrose_ray.release.handover import Entry, Handover, decode
 from penrose_ray.release.ledger import LedgerEntry, Line, check_chain
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penrose_ray.task import Task
 
 _CONTEXT = b"penrose-ray partial decryption of a release\x00"
-_ASK_AGAIN = "Send the request that the release desk makes; an altered one is never answered."
+_ASK_AGAIN = "Take it from the release desk again; an altered one is never opened."
 
 
 class PartialsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ def approve(task: Task, raw: bytes, *, ledger_signer: bytes) -> Approved:
     """Check a request against the task and the ledger's pinned key.
 
     Raises:
-        GatekeeperError: count, ids, checksum, ledger or rules do not agree.
+        HandoverError: count, ids, checksum, ledger or rules do not agree.
     """
     try:
         request = msgspec.msgpack.decode(raw, type=PartialsRequest)
@@ -121,5 +121,5 @@ def _entry_fault(entry: Entry, ids: tuple[bytes, ...]) -> str | None:
     return None
 
 
-def _refusal(why: str) -> GatekeeperError:
-    return GatekeeperError(f"The request is refused: {why}.", remedy=_ASK_AGAIN)
+def _refusal(why: str) -> HandoverError:
+    return HandoverError(f"The hand-over is refused: {why.removesuffix('.')}.", remedy=_ASK_AGAIN)

@@ -9,7 +9,7 @@ import msgspec
 
 from penrose_ray.errors import LedgerError, ReleaseFormatError
 from penrose_ray.release.approval import PartialsRequest
-from penrose_ray.release.handover import Releases
+from penrose_ray.release.handover import Releases, decode
 from penrose_ray.release.ledger import Line, check_chain, read_lines
 from penrose_ray.release.merkle import Proof, Tree
 from penrose_ray.types import BatchId, ReportId
@@ -125,10 +125,24 @@ class Published:
         handover = self.releases.find(self._task.task_id, batch)
         if handover is None:
             raise ReleaseFormatError(f"Batch {batch} is not released.", remedy="Release it first.")
-        members = read_members(self.members_path(batch).read_bytes())
-        return PartialsRequest(
-            handover=handover.encode(), members=members, ledger=tuple(self.lines())
-        ).encode()
+        return self.request_of(handover.encode())
+
+    def request_of(self, handover: bytes) -> bytes:
+        """A hand-over with what lies here to check it: the ids of its reports and the ledger.
+
+        Raises:
+            ReleaseFormatError: these bytes are no hand-over, or the ids are missing or damaged.
+            LedgerError: a line of the ledger is damaged.
+        """
+        path = self.members_path(decode(handover).batch)
+        try:
+            members = read_members(path.read_bytes())
+        except OSError as error:
+            raise ReleaseFormatError(
+                f"The ids of this release cannot be read: {error}.",
+                remedy="Copy the directory of releases whole.",
+            ) from error
+        return PartialsRequest(handover=handover, members=members, ledger=tuple(self.lines())).encode()
 
 
 def _in_no_release(report_id: bytes) -> LedgerError:

@@ -145,7 +145,7 @@ def test_what_does_not_agree_is_refused_and_the_refusal_kept(setting: Setting) -
         "has 0 releases": setting.changed(ledger=setting.request.ledger[:1]),
         "does not follow": setting.changed(ledger=setting.request.ledger[1:]),
         "not a hand-over": setting.changed(handover=b"\2x"),
-        "The request is refused": b"nonsense",
+        "The hand-over is refused": b"nonsense",
     }
     for reason, raw in requests.items():
         with pytest.raises(GatekeeperError, match=reason):

@@ -32,7 +32,7 @@ def test_a_gpus_host_gets_a_list_with_a_remedy_for_whatever_is_not_ok(call: Call
 def test_a_service_without_its_key_is_unfit(call: Call, tmp_path: Path) -> None:
     options = [
         f"--set=service.state_dir={tmp_path / 'state'}",
-        f"--set=design_server.key_file={tmp_path / 'missing.key'}",
+        f"--set=design_server.task_file={tmp_path / 'missing.task'}",
         "--set=service.port=0",
         "--set=design_server.create_key=false",
         f"--set=policy_file={ROOT / 'configs' / 'policy.toml'}",
@@ -43,7 +43,8 @@ def test_a_service_without_its_key_is_unfit(call: Call, tmp_path: Path) -> None:
     found = {each["name"]: each for each in json.loads(out)}
     assert code == 16
     assert "docs/exit-codes.md#unfit" in err
-    assert found["key"]["remedy"] == f"Make one: penrose keys new {tmp_path / 'missing.key'}"
+    assert (found["task"]["status"], found["task"]["remedy"]) == ("fail", "Get it from the design server.")
+    assert (found["key"]["status"], found["key"]["remedy"]) == ("ok", "")
     assert found["coverage"]["status"] == "fail"
     assert "task.sampling_interval = " in found["coverage"]["remedy"]
     assert {"port", "ray", "ray-token", "journals", "size"} <= found.keys()

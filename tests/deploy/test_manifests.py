@@ -115,10 +115,10 @@ def test_the_service_job_sets_paths_that_its_pods_mount(monkeypatch: pytest.Monk
     for key, value in yaml.safe_load(job["runtimeEnvYAML"])["env_vars"].items():
         monkeypatch.setenv(key, value)
     settings, _ = load_settings(ROOT / "configs" / "fleet.toml")
-    token_file = settings.service.metrics_token_file
-    paths = [settings.service.state_dir, settings.design_server.releases_dir, settings.design_server.key_file]
-    paths.append(token_file)
+    service, server = settings.service, settings.design_server
+    paths = [service.state_dir, service.metrics_token_file, server.releases_dir, server.task_file]
     head = one("RayCluster", "penrose")["spec"]["headGroupSpec"]["template"]["spec"]
+    assert not settings.design_server.is_here, "the private key is in no cluster"
     mounts = [each["mountPath"] for each in head["containers"][0]["volumeMounts"]]
     for path in [*paths, settings.policy_file]:
         assert any(path.is_relative_to(mount) for mount in mounts), path

@@ -82,5 +82,6 @@ def test_the_service_s_variables_are_settings(monkeypatch: pytest.MonkeyPatch) -
     settings, _ = load_settings(ROOT / "configs" / "fleet.toml")
     assert len(lines) == 5
     assert settings.service.state_dir.is_relative_to("/var/lib/penrose")
-    assert settings.design_server.key_file.is_relative_to("/var/lib/penrose")
+    assert settings.design_server.task_file.is_relative_to("/etc/penrose")
+    assert not settings.design_server.is_here
     assert settings.service.metrics_token_file.is_relative_to("/var/lib/penrose")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penrose_ray.crypto.keyfile import write_keys
+from penrose_ray.draft import task_from
+from penrose_ray.settings import TomlFile
+from penrose_ray.task import sign
 
 if TYPE_CHECKING:
     from penrose_ray.crypto.keyfile import DesignKeys
@@ -19,13 +21,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def config_in(tmp_path: Path, design_keys: DesignKeys) -> Path:
-    """The fleet's configuration with paths in a folder of its own, and a replay client."""
-    write_keys(tmp_path / "design_server.key", design_keys, passphrase=None)
+    """The fleet's configuration with paths in a folder of its own, a signed task, and a replay client."""
     (tmp_path / "policy.toml").write_text("allow_demo = true\nleast_sampling_interval = 1\n")
     text = (ROOT / "configs" / "fleet.toml").read_text()
     for old, new in (
         ("configs/policy.toml", f"{tmp_path}/policy.toml"),
-        ("keys/design_server.key", f"{tmp_path}/design_server.key"),
+        ('"fleet.task"', f'"{tmp_path}/fleet.task"'),
         ("keys/metrics.token", f"{tmp_path}/metrics.token"),
         ('"releases"', f'"{tmp_path}/releases"'),
         ('"state"', f'"{tmp_path}/state"'),
@@ -44,6 +45,8 @@ def config_in(tmp_path: Path, design_keys: DesignKeys) -> Path:
         text = text.replace(old, new)
     path = tmp_path / "service.toml"
     path.write_text(text + '\n[[clients]]\nkind = "replay"\ntrace = "bundled"\n')
+    task = task_from(TomlFile(path), design_keys.paillier.public_key)
+    (tmp_path / "fleet.task").write_bytes(sign(task, design_keys.signing).encode())
     return path
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penrose_ray.cli.checks.machine import Finding, Machine
-    from penrose_ray.settings import Settings
+    from penrose_ray.settings import DesignServerSettings, Settings
 
 NEED_BYTES: Final = 2 * 2**30
 """Of Ray, the actors and the design server at the start."""
@@ -75,14 +75,13 @@ def ports(machine: Machine, settings: Settings, *, running: bool) -> Iterator[Fi
 def secrets(machine: Machine, settings: Settings) -> Iterator[Finding]:
     """Key files are there and private, and what opens them is at hand."""
     server, tls = settings.design_server, settings.transport.tls
-    key = server.key_file or server.share_file or Path()
-    if key.exists():
-        yield private("key", key)
-    elif server.create_key:
-        yield warning("key", f"{key} is missing and will be made", "Make it: penrose keys new.")
-    else:
-        way = f"new {key}" if server.key_file else "deal"
-        yield failure("key", f"there is no {key}", f"Make one: penrose keys {way}")
+    yield _key(server)
+    if server.task_file:
+        yield (
+            fine("task", f"{server.task_file} is there")
+            if server.task_file.exists()
+            else failure("task", f"there is no {server.task_file}", "Get it from the design server.")
+        )
     for name, own in (
         ("ledger-key", settings.service.ledger_key_file),
         ("service-key", settings.service.key_file),
@@ -102,6 +101,18 @@ def secrets(machine: Machine, settings: Settings) -> Iterator[Finding]:
                 if machine.environment.get(variable)
                 else failure(name, f"{variable} is not set", f"export {variable} before starting.")
             )
+
+
+def _key(server: DesignServerSettings) -> Finding:
+    key = server.key_file or server.share_file
+    if key is None:
+        return fine("key", "none here: the design server opens releases on a machine of its own")
+    if key.exists():
+        return private("key", key)
+    if server.create_key:
+        return warning("key", f"{key} is missing and will be made", "Make it: penrose keys new.")
+    way = f"new {key}" if server.key_file else "deal"
+    return failure("key", f"there is no {key}", f"Make one: penrose keys {way}")
 
 
 def private(name: str, path: Path) -> Finding:

@@ -225,7 +225,11 @@ def fleet_settings(tmp_path: Path, **server: object) -> Settings:
     settings, _ = load_settings(ROOT / "configs" / "fleet.toml")
     key = tmp_path / "design.key"
     return settings.model_copy(
-        update={"design_server": settings.design_server.model_copy(update={"key_file": key, **server})}
+        update={
+            "design_server": settings.design_server.model_copy(
+                update={"task_file": None, "key_file": key, **server}
+            )
+        }
     )
 
 
