@@ -65,9 +65,9 @@ def run(
     Writes release.parquet, report.html and run.json into run.out_dir and prints a row a class and counter.
     """
     settings, draft = load_settings(config, tuple(overrides or ()))
-    precheck(settings, draft)
     if not settings.design_server.is_here:
         raise ConfigError("penrose run opens what it collects.", remedy="Set design_server.key_file.")
+    precheck(settings, draft)
     out = settings.run.out_dir
     for name in (RELEASE, REPORT, SUMMARY, SAMPLE):
         (out / name).unlink(missing_ok=True)  # what lies there afterwards is this run's
