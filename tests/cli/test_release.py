@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from release.conftest import Parts
 from transport.servers import certificate
 
 from penrose_ray.analyse.frames import open_release
 from penrose_ray.clock import ManualClock
-from penrose_ray.crypto.keyfile import write_keys
+from penrose_ray.crypto.keyfile import DesignKeys, write_keys
 from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import make
 from penrose_ray.release.tokens import key_ring
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penrose_ray.crypto.keyfile import DesignKeys
     from penrose_ray.task import Task
 
 Call = "Callable[..., tuple[int, str, str]]"
@@ -133,6 +134,39 @@ def test_the_gatekeepers_command_answers_the_release_desk(
     code, shown, err = call("release", "combine", *given, "--share", shares / "share-2.key", *out)
     assert (code, shown) == (36, "")
     assert "1 right partial decryptions of 2" in err
+
+
+def test_the_design_server_s_command_opens_a_copy_once(
+    call: Call, tmp_path: Path, desk: Desk, design_keys: DesignKeys
+) -> None:
+    write_keys(tmp_path / "ds.key", design_keys, passphrase=None)
+    stranger = DesignKeys(design_keys.paillier, Ed25519PrivateKey.generate())
+    write_keys(tmp_path / "stranger.key", stranger, passphrase=None)
+    copy = shutil.copytree(tmp_path / "releases", tmp_path / "copy")
+    papers = (
+        "--task",
+        tmp_path / "a.task",
+        "--ledger-signer",
+        desk.signer.hex(),
+        "--out",
+        tmp_path / "opened",
+    )
+    given = ("release", "open", copy, "--keys", tmp_path / "ds.key")
+    assert call(*given)[0] == call(*given, *papers[:2])[0] == call(*given, *papers[2:])[0] == 10
+    code, _, err = call(*given[:3], "--keys", tmp_path / "stranger.key", *papers)
+    assert (code, "is signed by" in err) == (13, True)
+    assert call(*given[:3], "--keys", tmp_path / "none.key", *papers)[0] == 30
+    assert call(*given, *papers[:3], "00" * 32, *papers[4:])[0] == 71
+
+    code, out, err = call(*given, *papers, "--format", "json")
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert (row["histograms"], row["reports"], row["discarded"]) == (1, 5, 0)
+    assert len(open_release(row["path"])) > 0
+    (handover,) = copy.glob("*.handover")
+    code, _, err = call("release", "open", handover, *given[3:], *papers)
+    assert (code, "was opened before" in err) == (71, True)
+    assert json.loads(call(*given, *papers, "--format", "json")[1]) == []
 
 
 def test_an_issuer_is_set_up_and_its_keys_go_into_the_task(

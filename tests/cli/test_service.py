@@ -96,13 +96,30 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert "penrose up" in err
 
 
-@pytest.mark.parametrize("command", ["status", "compact", "down", "release close", "release open"])
+@pytest.mark.parametrize("command", ["status", "compact", "down", "release close"])
 def test_a_setting_says_where_the_service_is_asked(
     call: Call, config: Path, tmp_path: Path, command: str
 ) -> None:
     code, _, err = call(*command.split(), config, "--set", f'service.state_dir="{tmp_path}/other"')
     assert code == 40
     assert f"{tmp_path}/other/control.sock" in err
+
+
+def test_a_signed_task_that_is_not_the_service_s_is_refused_before_it_starts(
+    call: Call, config: Path
+) -> None:
+    code, _, err = call("up", config, "--set", "task.min_contributors=7")
+    assert (code, "the signed task has 200" in err) == (10, True)
+    code, _, err = call("up", config, "--set", "service.seal_tags=true")
+    assert (code, "names no key of the service" in err) == (10, True)
+    (config.parent / "fleet.task").unlink()
+    code, _, err = call("up", config)
+    assert (code, "Get the signed task" in err) == (13, True)
+    code, _, err = call("release", "open", config)
+    assert (code, "has no design server" in err) == (10, True)
+    laptop = up.ROOT / "configs" / "laptop.toml"
+    code, _, err = call("release", "open", laptop, "--set", f'service.state_dir="{config.parent}/other"')
+    assert (code, f"{config.parent}/other/control.sock" in err) == (40, True)
 
 
 def test_the_control_socket_is_its_owner_s(tmp_path: Path) -> None:
