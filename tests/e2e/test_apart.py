@@ -32,6 +32,7 @@ policy_file = "{home}/policy.toml"
 
 [service]
 shards = 1
+handover_every_s = 0
 state_dir = "{home}/state"
 
 [design_server]
