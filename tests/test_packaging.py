@@ -77,6 +77,7 @@ PRIVATE = (
     "releases/1f2e3d-7.handover",
     "releases/labels.json",
     "shares/share-2.key",
+    "opened/1f2e3d.notes",
     "out/keys/design_server.key",
     "configs/issuer.key",
     "scripts/issuer.sqlite",

@@ -256,7 +256,7 @@ def test_it_answers_over_http(setting: Setting) -> None:
     with serving(application(setting.keeper)) as url:
         party, request = gatekeeper_at(url, LinkSettings()), setting.desk.request(BATCH)
         assert ask_gatekeeper(party, request) == setting.keeper.answer(request)
-        with pytest.raises(GatekeeperError, match="It refused: The request") as caught:
+        with pytest.raises(GatekeeperError, match="It refused: The hand-over") as caught:
             ask_gatekeeper(party, b"nonsense")
         assert caught.value.remedy == "Send the request that the release desk made."
         answer = party.ask("POST", "/partials", b"nonsense")

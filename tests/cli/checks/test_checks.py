@@ -291,6 +291,15 @@ def test_key_files_must_be_there_and_private(tmp_path: Path) -> None:
     )
 
 
+def test_a_service_without_design_server_needs_the_signed_task_and_no_key(tmp_path: Path) -> None:
+    settings = fleet_settings(tmp_path, key_file=None, task_file=tmp_path / "fleet.task")
+    found = by_name(service.secrets(machine(tmp_path), settings))
+    assert (found["key"].status, found["task"].status) == (OK, FAIL)
+    assert "design server" in found["task"].remedy
+    (tmp_path / "fleet.task").touch()
+    assert by_name(service.secrets(machine(tmp_path), settings))["task"].status is OK
+
+
 def test_a_clients_state_is_private(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     assert service.private("state", tmp_path).remedy == f"chmod 700 {tmp_path}"
@@ -397,7 +406,16 @@ def test_every_status_that_a_check_can_give_is_tested() -> None:
                 status = {"fine": OK, "warning": WARN, "failure": FAIL}.get(node.func.id)
                 if status and isinstance(first, ast.Constant):
                     given.add((first.value, status))
-    elsewhere = {("key", WARN), ("key", FAIL), ("journals", OK), ("journals", FAIL), ("coverage", OK)}
+    elsewhere = {
+        ("key", OK),
+        ("key", WARN),
+        ("key", FAIL),
+        ("task", OK),
+        ("task", FAIL),
+        ("journals", OK),
+        ("journals", FAIL),
+        ("coverage", OK),
+    }
     assert given - {(name, status) for name, status, *_ in CASES} == elsewhere
 
 
