@@ -12,7 +12,6 @@ from e2e.http_party import serving
 from e2e.service_config import settings_in
 from release.conftest import Parts
 
-from penrose_ray.actors import gatekeeper
 from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
 from penrose_ray.actors.design_server import SharedDecryptor
 from penrose_ray.actors.gatekeeper import Gatekeeper, application
@@ -24,6 +23,7 @@ from penrose_ray.crypto.public_key import PublicKey
 from penrose_ray.crypto.threshold import Partial
 from penrose_ray.errors import ConfigError, GatekeeperError, ShareError, WrongKeyError
 from penrose_ray.opening import open_sums
+from penrose_ray.release import memory
 from penrose_ray.release.approval import PartialsRequest
 from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import decode, make
@@ -157,7 +157,7 @@ def test_what_does_not_agree_is_refused_and_the_refusal_kept(setting: Setting) -
 def test_only_the_last_refusals_are_kept_and_nobody_else_reads_them(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gatekeeper, "_MOST_REFUSALS", 3)
+    monkeypatch.setattr(memory, "_MOST_REFUSALS", 3)
     for raw in (b"1", b"2", setting.changed(members=()), b"4", b"5"):
         with pytest.raises(GatekeeperError):
             setting.keeper.answer(raw)
