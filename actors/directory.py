@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,10 +37,19 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.placement import Event, Instruction
 
 _VERSION = 1
+_ATTEMPTS = 10
+"""To settle a shard; then others must have their turn, for a hold or a move waits meanwhile."""
 
 
 class ShardGoneError(PenroseError):
     """A shard did not answer; what was under way is tried again."""
+
+    code = "busy"
+    exit_code = 40
+
+
+class HeldError(PenroseError):
+    """No bucket moves while a release is being made."""
 
     code = "busy"
     exit_code = 40
@@ -85,7 +95,14 @@ class DirectoryService:
         _write(path, state)
         self._directory = Directory(state)
         with self._mutex:
-            self._carry_out(self._directory.start(shards))
+            instructions = self._directory.start(shards)
+            while instructions:
+                try:
+                    self._carry_out(instructions)
+                except ShardGoneError:
+                    instructions = self._directory.resume()
+                else:
+                    break
 
     def table(self) -> Table:
         """Owner of every bucket, as stored."""
@@ -94,33 +111,60 @@ class DirectoryService:
     def place(self, shards: Sequence[str]) -> Table:
         """Share the buckets among these shards and return the table when all have moved.
 
-        Interrupted by a shard that does not answer, it has undone the move under way: call again.
+        Interrupted by a shard that fails, it has undone the move under way, or `resume` will: call again.
 
         Raises:
+            HeldError: a release is being made; nothing has changed.
             ShardGoneError: a move was given up.
+            JournalError: a shard or this directory could not write; a move was given up.
         """
         with self._mutex:
+            if self._held:
+                raise HeldError(
+                    "No bucket moves while a release is being made.", remedy="Try again when it is made."
+                )
+            self._carry_out(self._directory.resume())
             before = self.table().owners
             try:
                 self._carry_out(self._directory.handle(Wanted(tuple(shards))))
             finally:
-                table, held = self._directory.state.table, self._held
+                table = self._directory.state.table
                 moved = sum(old != new for old, new in zip(before, table.owners, strict=True))
                 MOVED_BUCKETS.add(moved)
-        if not held and table.owners != Table.of(shards).owners:
+        if table.owners != Table.of(shards).owners:
             raise ShardGoneError("Not all buckets could move.", remedy="Try again when all shards work.")
         return table
 
-    def hold(self, *, held: bool) -> None:
-        """Let no bucket move while a release is being made."""
+    def resume(self) -> None:
+        """Finish what was given up because a shard failed; call it every few seconds. Raises like `place`."""
         with self._mutex:
+            self._carry_out(self._directory.resume())
+
+    def hold(self, *, held: bool) -> None:
+        """Let no bucket move while a release is being made.
+
+        Raises:
+            ShardGoneError, JournalError: a move under way could not be finished; nothing is held.
+        """
+        with self._mutex:
+            if held:
+                self._carry_out(self._directory.resume())
             self._held = held
             self._carry_out(self._directory.handle(Held(held)))
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
+        """Carry out all that can be, then raise the first error."""
         waiting = deque(instructions)
+        failure: Exception | None = None
         while waiting:
-            waiting.extend(self._directory.handle(self._answer(waiting.popleft())))
+            try:
+                event = self._answer(waiting.popleft())
+            except (PenroseError, RuntimeError) as error:
+                failure = failure or error
+            else:
+                waiting.extend(self._directory.handle(event))
+        if failure:
+            raise failure
 
     def _answer(self, instruction: Instruction) -> Event:
         match instruction:
@@ -133,13 +177,13 @@ class DirectoryService:
             case Seal(move):
                 try:
                     self._call(move.source, "seal", move.buckets, move.epoch)
-                except ShardGoneError as error:
+                except (PenroseError, RuntimeError) as error:  # the latter where it came late
                     return Interrupted(str(error))
                 return Sealed(move.epoch)
             case Copy(move):
                 try:
                     self._copy(move.source, move.target, move.buckets, move.epoch)
-                except ShardGoneError as error:
+                except (PenroseError, RuntimeError) as error:  # the latter where it came late
                     return Interrupted(str(error))
                 return Copied(move.epoch)
 
@@ -151,13 +195,12 @@ class DirectoryService:
             after = page.following
 
     def _settle(self, shard: str, placement: Placement) -> None:
-        while True:
-            try:
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(ShardGoneError):
                 self._call(shard, "settle", placement)
-            except ShardGoneError:
-                self._pause()
-            else:
                 return
+            self._pause()
+        self._call(shard, "settle", placement)
 
 
 def _read(path: Path) -> State | None:

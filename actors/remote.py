@@ -157,6 +157,10 @@ class DirectoryActor:
         """Share the buckets among these shards."""
         return self._service.place(shards)
 
+    def resume(self) -> None:
+        """Finish what was given up because a shard failed."""
+        self._service.resume()
+
     def hold(self, *, held: bool) -> None:
         """Let no bucket move, or let them move again."""
         self._service.hold(held=held)
@@ -165,7 +169,7 @@ class DirectoryActor:
         handle = named(self._prefix, shard)
         try:
             return ask(getattr(handle, method).remote(*arguments), _CALL_TIMEOUT_S)
-        except (RayActorError, PlacementError) as error:
+        except (RayError, PlacementError) as error:
             raise ShardGoneError(
                 f"{shard} does not answer: {error}.", remedy="Wait until it works."
             ) from error

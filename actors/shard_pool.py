@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from typing import TYPE_CHECKING
 
 import ray
+import ray.exceptions
 
-from penrose_ray.actors.directory import ShardGoneError
+from penrose_ray.actors.directory import HeldError, ShardGoneError
 from penrose_ray.actors.remote import Handle, ask, named, shell
 from penrose_ray.actors.scaler import Load
 from penrose_ray.actors.shard import Shard
+from penrose_ray.errors import JournalError, PenroseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penrose_ray.aggregate.routing import Table
+
 SHARD_RESOURCE = "shard"
+_LOG = logging.getLogger("penrose_ray.shards")
 _THREADS = 8
 """Calls that a shard takes at a time: what waits while it commits is committed together next."""
 
@@ -53,13 +60,16 @@ class ShardPool:
         """Know who places the buckets and who has reports waiting."""
         self._directory, self._gateway = directory, gateway
 
-    def place(self, names: Sequence[str]) -> None:
-        """Share the buckets among these shards.
+    def place(self, names: Sequence[str]) -> Table:
+        """Share the buckets among these shards; returns who has which.
 
         Raises:
+            HeldError: a release is being made.
             ShardGoneError: a shard did not answer; nothing is lost.
+            JournalError: a shard could not write; nothing is lost.
         """
-        ask(self._directory.place.remote(list(names)))
+        table: Table = ask(self._directory.place.remote(list(names)))
+        return table
 
     def load(self) -> Load:
         """CPU seconds of the shards that work, and reports that wait."""
@@ -84,18 +94,24 @@ class ShardPool:
                 self._coming[name] = (handle, handle.ready.remote())
 
     def shrink(self) -> None:
-        """Drain the shard of the highest number, then end it; its empty journal stays."""
+        """Drain the shard of the highest number, then end it; its empty journal stays.
+
+        Raises:
+            HeldError, ShardGoneError, JournalError: it could not be drained and goes on.
+        """
         with self._mutex:
             name = max(self.working, key=_number)
-            self.place([each for each in self.working if each != name])
+            if self.place([each for each in self.working if each != name]).buckets_of(name):
+                raise ShardGoneError(f"{name} has buckets left.", remedy="Try again when all shards work.")
             handle = self.working.pop(name)
-        ask(handle.close.remote())
+        with contextlib.suppress(JournalError, ray.exceptions.RayActorError):  # nothing in it counts any more
+            ask(handle.close.remote())
         ray.kill(handle)
         (self._home / f"{name}.sqlite").rename(self._home / f"drained-{name}.sqlite")
 
     def tick(self) -> None:
-        """Let every shard do what is due."""
-        ask([handle.tick.remote() for handle in self.working.values()])
+        """Let the directory finish what it had to give up, and every shard do what is due."""
+        ask([self._directory.resume.remote(), *(each.tick.remote() for each in self.working.values())])
 
     def compact(self) -> int:
         """Move cold batches of every shard to the archive; returns how many."""
@@ -111,12 +127,25 @@ class ShardPool:
         if not references:
             return
         done, _ = ray.wait(list(references), num_returns=len(references), timeout=0)
-        came = [references[reference] for reference in done]
+        came = [name for name in map(references.__getitem__, done) if self._has_come(name)]
         if not came:
             return
-        self.place([*self.working, *came])
-        for name in came:
-            self.working[name] = self._coming.pop(name)[0]
+        with contextlib.suppress(HeldError):  # they wait until the release is made
+            self.place([*self.working, *came])
+            for name in came:
+                self.working[name] = self._coming.pop(name)[0]
+
+    def _has_come(self, name: str) -> bool:
+        """Whether a shard that is ready works; one that could not start is ended and asked for no more."""
+        handle, ready = self._coming[name]
+        try:
+            ask(ready)
+        except (PenroseError, ray.exceptions.RayError) as error:
+            _LOG.error("%s could not start: %s", name, error)
+            del self._coming[name]
+            ray.kill(handle)
+            return False
+        return True
 
     def _actor(self, name: str) -> Handle:
         try:

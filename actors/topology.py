@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import ray
 import ray.exceptions
@@ -18,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
 from penrose_ray.actors.attested import quote_of
-from penrose_ray.actors.directory import ShardGoneError
+from penrose_ray.actors.directory import HeldError, ShardGoneError
 from penrose_ray.actors.encryptor import PoolEncryptor
 from penrose_ray.actors.experiment_actor import RunningActor
 from penrose_ray.actors.experiments import Experiment, Experiments
@@ -47,13 +48,13 @@ from penrose_ray.actors.thinner import Thinner
 from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.envelope import ServiceKey
-from penrose_ray.errors import ConfigError, PenroseError, PlacementError
+from penrose_ray.errors import ConfigError, JournalError, PenroseError, PlacementError
 from penrose_ray.task import Task, read_signed, signer_of, verify
 from penrose_ray.telemetry import snapshot
 from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from penrose_ray.release.handover import Handover
     from penrose_ray.settings import ClientSettings, Settings, TomlFile
 
+T = TypeVar("T")
+_LOG = logging.getLogger("penrose_ray.service")
 DESIGN_SERVER = "penrose_ray.actors.design_server:DesignServer"
 SHARED_DESIGN_SERVER = "penrose_ray.actors.design_server:SharedDesignServer"
 _OBJECT_STORE_BYTES = 128 * 2**20
@@ -287,20 +290,16 @@ class Topology:
     def tend(self) -> Decision:
         """What is due every few seconds: a restarted gateway listens again, upkeep, scaling, hand-overs.
 
-        A shard that does not answer at the moment is left for the next time.
+        What a part cannot do at the moment is left for the next time and holds nothing else up.
         """
-        try:
-            ask(self.gateway.start.remote(*self._listen_at))
-            self.handovers.tick()
-            self.gateway.hear.remote(snapshot())
-            self.thinner.tick()
-            self.pool.tick()
-            decision = self.scaler.tick()
-            self.experiments.tick()
-        except (ShardGoneError, ray.exceptions.RayActorError) as error:
-            return Decision(0, f"not now: {error}")
-        else:
-            return decision
+        attempted(lambda: ask(self.gateway.start.remote(*self._listen_at)))
+        attempted(self.handovers.tick)
+        self.gateway.hear.remote(snapshot())
+        attempted(self.thinner.tick)
+        attempted(self.pool.tick)
+        decision = attempted(self.scaler.tick)
+        attempted(self.experiments.tick)
+        return decision or Decision(0, "not now")
 
     def status(self) -> dict[str, object]:
         """Figures of the service, ready for JSON."""
@@ -456,6 +455,15 @@ class Topology:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def attempted(step: Callable[[], T]) -> T | None:
+    """What a step returns that comes again in a few seconds; None when a part cannot do its share now."""
+    try:
+        return step()
+    except (JournalError, HeldError, ShardGoneError, ray.exceptions.RayActorError) as error:
+        _LOG.warning("not now: %s", error)
+        return None
 
 
 def build(settings: Settings, draft: TomlFile, clock: Clock | None = None) -> Topology:

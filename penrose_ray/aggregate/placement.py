@@ -191,6 +191,15 @@ class Directory:
         """Settle all these shards to the stored table; the first thing to do."""
         return self._settle(set(shards) | set(self._state.table.owners))
 
+    def resume(self) -> list[Instruction]:
+        """What is under way, once more, after it was given up: it is finished, and nothing else is begun."""
+        self._wanted = None
+        if self._phase in (Phase.INTENDING, Phase.COMMITTING):
+            return [Store(self._state)]
+        if self._phase is Phase.SETTLING:
+            return self._settle(self._unsettled)
+        return self._interrupted()
+
     def handle(self, event: Event) -> list[Instruction]:
         """Take one event.
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from penrose_ray.actors.directory import DirectoryService, ShardGoneError
+from penrose_ray.actors.directory import DirectoryService, HeldError, ShardGoneError
 from penrose_ray.actors.shard import Shard
 from penrose_ray.aggregate.arrival import Arrival, Outcome
+from penrose_ray.aggregate.moving import StalePlacementError
 from penrose_ray.aggregate.routing import Table
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.accumulate import Accumulator
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import Slots, pack, unpack
-from penrose_ray.errors import JournalError, JournalVersionError
+from penrose_ray.errors import JournalError, JournalFullError, JournalVersionError
 from penrose_ray.task import sign
 from penrose_ray.types import ClassId, ReportId
 
@@ -37,6 +38,8 @@ class Shards:
         self.running: dict[str, Shard] = {}
         self.calls: list[tuple[str, str]] = []
         self.fail_at: dict[int, str] = {}
+        self.faults: dict[tuple[str, str], Exception] = {}
+        """What calls of a shard's method raise."""
         for name in names:
             self.start(name)
 
@@ -53,6 +56,8 @@ class Shards:
         if when == "before":
             self.restart(shard)
             raise ShardGoneError("gone before", remedy="again")
+        if (shard, method) in self.faults:
+            raise self.faults[shard, method]
         result = getattr(self.running[shard], method)(*arguments)
         if when == "after":
             self.restart(shard)
@@ -172,10 +177,89 @@ def test_no_bucket_moves_while_a_release_is_made(shards: Shards, tmp_path: Path)
     service = DirectoryService(tmp_path / "directory.json", ["a", "b"], shards)
     before = service.table()
     service.hold(held=True)
-    service.place(["a", "b", "c"])
-    assert service.table() == before
+    with pytest.raises(HeldError):
+        service.place(["a", "b", "c"])
     service.hold(held=False)
-    assert set(service.table().owners) == {"a", "b", "c"}
+    assert service.table() == before, "who was refused must ask again"
+    assert set(service.place(["a", "b", "c"]).owners) == {"a", "b", "c"}
+
+
+def test_a_shard_that_stays_away_is_given_up_and_settled_when_it_is_back(
+    shards: Shards,
+    arrivals: list[Arrival],
+    tmp_path: Path,
+    design_keys: DesignKeys,
+    make_task: Callable[..., Task],
+) -> None:
+    service = DirectoryService(tmp_path / "directory.json", ["a", "b"], shards)
+    deliver(shards, service.table(), arrivals[:80])
+    shards.faults = {("c", "settle"): ShardGoneError("gone", remedy="again")}
+    with pytest.raises(ShardGoneError):
+        service.place(["a", "b", "c"])
+    with pytest.raises(ShardGoneError):
+        service.hold(held=True)
+    shards.faults.clear()
+    service.resume()
+    assert deliver(shards, service.table(), arrivals) == []
+    service.hold(held=True)
+    service.hold(held=False)
+    assert deliver(shards, service.place(["a", "b", "c"]), arrivals) == []
+    assert bins_of(shards, design_keys, make_task(reports_per_class=0)) == [1] * 120 + [0] * 8
+
+
+@pytest.mark.parametrize("method", ["seal", "export"])
+@pytest.mark.parametrize("error", [JournalError("torn", remedy="-"), StalePlacementError("late")])
+def test_a_move_that_fails_whatever_the_reason_is_undone(
+    shards: Shards, arrivals: list[Arrival], tmp_path: Path, method: str, error: Exception
+) -> None:
+    service = DirectoryService(tmp_path / "directory.json", ["a", "b"], shards)
+    before = service.table()
+    shards.faults = {("a", method): error, ("b", method): error}
+    with pytest.raises(ShardGoneError):
+        service.place(["a", "b", "c"])
+    assert service.table() == before
+    assert deliver(shards, before, arrivals) == [], "no bucket is sealed"
+    shards.faults.clear()
+    assert deliver(shards, service.place(["a", "b", "c"]), arrivals) == []
+
+
+def test_a_full_disk_at_the_new_owner_keeps_no_bucket_from_the_old_one(
+    shards: Shards,
+    arrivals: list[Arrival],
+    tmp_path: Path,
+    design_keys: DesignKeys,
+    make_task: Callable[..., Task],
+) -> None:
+    service = DirectoryService(tmp_path / "directory.json", ["b", "c"], shards)
+    before = service.table()
+    deliver(shards, before, arrivals[:80])
+    database = shards.running["a"]._service._core.journal._db
+    database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
+    with pytest.raises((JournalFullError, ShardGoneError)):
+        service.place(["a", "b", "c"])
+    assert deliver(shards, before, arrivals[80:]) == []
+    database.execute("PRAGMA max_page_count = 1000000")
+    service.resume()
+    assert deliver(shards, service.place(["a", "b", "c"]), arrivals) == []
+    assert bins_of(shards, design_keys, make_task(reports_per_class=0)) == [1] * 120 + [0] * 8
+
+
+def test_a_directory_that_could_not_write_goes_on_when_it_can(
+    shards: Shards, arrivals: list[Arrival], tmp_path: Path
+) -> None:
+    folder = tmp_path / "directory"
+    path = folder / "directory.json"
+    service = DirectoryService(path, ["a", "b"], shards)
+    away = folder.rename(tmp_path / "away")
+    folder.touch()
+    with pytest.raises(JournalError, match="cannot be written"):
+        service.place(["a", "b", "c"])
+    folder.unlink()
+    away.rename(folder)
+    service.resume()
+    table = service.place(["a", "b", "c"])
+    assert deliver(shards, table, arrivals) == []
+    assert DirectoryService(path, ["a", "b", "c"], shards).table() == table
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,28 @@ def test_a_held_directory_moves_nothing() -> None:
     assert directory.handle(Held(held=False)) == [Store(directory.state)]
 
 
+def test_a_move_that_was_given_up_is_finished_and_no_other_begun() -> None:
+    directory = Directory(Directory.fresh(NAMES[:1]), validate=True)
+    settle_all(directory, directory.start(NAMES[:1]))
+    (store,) = directory.handle(Wanted(NAMES[:2]))
+    assert directory.resume() == [store]
+    directory.handle(Stored())
+    assert {type(each) for each in directory.resume()} == {Settle}, "undone where nothing is stored yet"
+    settle_all(directory, directory.resume())
+    assert directory.is_steady
+    assert directory.resume() == []
+    directory.handle(Wanted(NAMES[:2]))
+    (seal,) = directory.handle(Stored())
+    assert isinstance(seal, Seal)
+    directory.handle(Sealed(seal.move.epoch))
+    (store,) = directory.handle(Copied(seal.move.epoch))
+    assert directory.resume() == [store]
+    directory.handle(Stored())
+    settle_all(directory, directory.resume())
+    assert directory.is_steady
+    assert directory.state.table.owners == Table.of(NAMES[:2]).owners
+
+
 def test_an_event_out_of_turn_tells_the_story() -> None:
     directory = Directory(Directory.fresh(NAMES[:1]))
     with pytest.raises(PlacementError, match="no move under way"):

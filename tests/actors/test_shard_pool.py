@@ -1,0 +1,92 @@
+"""Shards come and go on a running service."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+from e2e.service_config import settings_in
+
+from penrose_ray.actors.directory import HeldError
+from penrose_ray.actors.remote import ask
+from penrose_ray.actors.topology import build
+from penrose_ray.errors import JournalFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penrose_ray.actors.topology import Topology
+    from penrose_ray.crypto.keyfile import DesignKeys
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("service")
+
+
+@pytest.fixture(scope="module")
+def service(home: Path, design_keys: DesignKeys) -> Iterator[Topology]:
+    with build(*settings_in(home, design_keys, "service.most_shards=3")) as made:
+        yield made
+
+
+def owners(service: Topology) -> set[str]:
+    return set(ask(service.directory.table.remote()).owners)
+
+
+def until(true: Callable[[], bool]) -> None:
+    while not true():
+        time.sleep(0.05)  # polls; nothing depends on its length
+
+
+def test_a_shard_outlives_a_release_that_holds_its_buckets_and_goes_empty(
+    service: Topology, home: Path
+) -> None:
+    before = set(service.pool.working)
+    last = max(before)
+    ask(service.directory.hold.remote(held=True))
+    with pytest.raises(HeldError):
+        service.pool.shrink()
+    assert set(service.pool.working) == owners(service) == before
+    ask(service.directory.hold.remote(held=False), 30)
+    service.pool.shrink()
+    assert set(service.pool.working) == owners(service) == before - {last}
+    assert [path.name for path in home.rglob("drained-*.sqlite")] == [f"drained-{last}.sqlite"]
+
+
+def test_a_new_shard_that_cannot_start_is_dropped_and_the_next_one_works(
+    service: Topology, home: Path
+) -> None:
+    (first,) = home.rglob("shard-0.sqlite")
+    before = owners(service)
+    names = {f"shard-{number}" for number in range(3)} - before
+    for name in names:
+        (first.parent / f"{name}.sqlite").write_bytes(b"no journal" * 1000)
+    service.pool.grow(1)
+    until(lambda: bool(service.pool.load()) and not service.pool.pending())
+    assert set(service.pool.working) == owners(service) == before
+    for name in names:
+        (first.parent / f"{name}.sqlite").unlink()
+
+    def came() -> bool:
+        if not service.pool.pending():
+            service.pool.grow(1)
+        return set(service.pool.load().busy_s) != before
+
+    until(came)
+    assert owners(service) == set(service.pool.working)
+
+
+def test_one_part_without_room_on_its_disk_does_not_hold_up_the_others(
+    service: Topology, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full() -> NoReturn:
+        raise JournalFullError("There is no room left.", remedy="Free space.")
+
+    monkeypatch.setattr(service.pool, "tick", full)
+    looked_s = service.scaler._at_s
+    service.tend()
+    assert service.scaler._at_s != looked_s
+    assert "no room left" in caplog.text
