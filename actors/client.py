@@ -21,11 +21,13 @@ from penrose_ray.snippet.cutter import Snippet, SnippetCutter
 from penrose_ray.snippet.identity import PLAIN
 from penrose_ray.snippet.minhash import scheme
 from penrose_ray.telemetry import CLIENT_LAUNCHES, CLIENT_REPORTS, CLIENT_SAMPLES, CLIENT_SNIPPETS
+from penrose_ray.transport.pace import closing_window_s
 from penrose_ray.wire import Report, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penrose_ray.actors.moments import Moments
     from penrose_ray.capture.source import EventSource
     from penrose_ray.clock import Clock
     from penrose_ray.policy import OwnerPolicy
@@ -61,8 +63,8 @@ class ClientCounts:
 class Tokens(Protocol):
     """What pays for reports, one token each."""
 
-    def top_up(self) -> None:
-        """Get the day's tokens if they are due and can be had."""
+    def top_up(self, *, early: bool = False) -> None:
+        """Get the day's tokens if they can be had and it is time to ask, or `early`."""
         ...
 
     def left(self, day: int) -> int:
@@ -83,10 +85,10 @@ class Enrolled:
     identity: Identity = PLAIN
     """What the task's identity mode does to signatures."""
 
-    def top_up(self) -> None:
-        """Get the day's tokens if they are due."""
+    def top_up(self, *, early: bool = False) -> None:
+        """Get the day's tokens if it is time to ask, or `early`."""
         if self.purse is not None:
-            self.purse.top_up()
+            self.purse.top_up(early=early)
 
 
 NOT_ENROLLED = Enrolled()
@@ -102,6 +104,7 @@ class Client:
         outbox: where sealed reports go.
         enrolled: what issuer and key server give this client, in a task that has them.
         sent: reports of earlier lives of this client; without it they are remembered in memory alone.
+        moments: when the reports of a batch that is over begin to go; without them, at its end.
         on_contribution: sees each contribution in the clear with its sealed report. Only code that constructs
             a client can pass it; no configuration does.
     """
@@ -118,6 +121,7 @@ class Client:
         on_contribution: Callable[[Contribution, Report], object] | None = None,
         enrolled: Enrolled = NOT_ENROLLED,
         sent: SentReports | None = None,
+        moments: Moments | None = None,
     ) -> None:
         policy.check(task)
         purse, identity = enrolled.purse, enrolled.identity
@@ -147,10 +151,12 @@ class Client:
         self._encryptor = Encryptor(task.key(), task.profile(), small=True)
         self._sealers: dict[str, Sealer] = {}
         self._counts = ClientCounts()
+        self._moments = moments
         self._batch: BatchId | None = None
 
     def step(self, max_events: int = POLL_EVENTS) -> int:
         """Take what the source has, send what is due; returns the number of launches taken."""
+        self._begin_batch()
         batch = self._source.poll(max_events)
         launches = batch.take(batch.kind == KernelKind.KERNEL)
         sampled = self._plan.select(launches)
@@ -162,7 +168,6 @@ class Client:
                 self._end_snippet(snippet)
             self._waiting.end_process(process)
         self._seal(self._histograms.roll(self._clock.now_s()))
-        self._forget()
         if len(batch):
             self._plan.arm(int(batch.seq[-1]) + 1)
         elif self._encryptor.pool_size < POOLED_REPORTS:
@@ -194,13 +199,18 @@ class Client:
             + self._waiting.without_snippet,
         )
 
-    def _forget(self) -> None:
-        """Once a batch: what is noted of batches that are over."""
+    def _begin_batch(self) -> None:
+        """Once a batch: forget what is noted of earlier ones, and hold what they brought for a while."""
         now_s = self._clock.now_s()
         batch = self._task.batch_of(now_s)
-        if batch != self._batch:
-            self._batch = batch
-            self._classes.forget(now_s)
+        if batch == self._batch:
+            return
+        self._batch = batch
+        self._classes.forget(now_s)
+        if self._moments is not None and self._task.reports_per_class:
+            length_s = self._task.batch_s
+            offset_s = self._moments.offset_s("batch", batch, closing_window_s(length_s))
+            self._outbox.hold(max(0.0, batch * length_s + offset_s - now_s))
 
     def _end_snippet(self, snippet: Snippet) -> None:
         local_class = self._classes.of(self._source.devices[snippet.device], snippet.signature)

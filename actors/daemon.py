@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penrose_ray.actors.client import ClientCounts
+    from penrose_ray.actors.moments import Moments
     from penrose_ray.actors.sent_reports import SentReports
     from penrose_ray.capture.guard import Duty
     from penrose_ray.capture.source import EventSource
@@ -134,7 +135,7 @@ class _Programs:
 class HostClient:
     """Steps a client within its owner's budget of CPU time, that of the watched programs included."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as Client
         self,
         source: EventSource,
         task: Task,
@@ -144,6 +145,7 @@ class HostClient:
         clock: Clock,
         enrolled: Enrolled = NOT_ENROLLED,
         sent: SentReports | None = None,
+        moments: Moments | None = None,
         on_contribution: Callable[[Contribution, Report], object] | None = None,
     ) -> None:
         """See `Client` for the arguments."""
@@ -159,6 +161,7 @@ class HostClient:
             rng=np.random.default_rng(),
             enrolled=enrolled,
             sent=sent,
+            moments=moments,
             on_contribution=on_contribution,
         )
         self._guard = OverheadGuard(budget_percent=policy.max_overhead_percent, clock=clock)
@@ -184,6 +187,7 @@ class HostClient:
             idle_s = _IDLE_S if taken else min(2 * idle_s, _LONGEST_IDLE_S)
             if not taken:
                 wait(idle_s)
+        self._enrolled.top_up(early=True)  # what is due now needs tokens now
         self._client.finish()
         self._source.close()
         return self._client.counts

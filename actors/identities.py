@@ -13,15 +13,18 @@ from penrose_ray.snippet.identity import PLAIN, Keyed, NameKeyFile
 from penrose_ray.snippet.oprf import Oprf
 
 if TYPE_CHECKING:
+    from penrose_ray.actors.moments import Moments
     from penrose_ray.clock import Clock
     from penrose_ray.settings import EnrolmentSettings
     from penrose_ray.snippet.identity import Identity
     from penrose_ray.task import Task
 
 
-def enrolled(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Enrolled:
-    """Tokens and identity for a task; raises like `identity_of`."""
-    return Enrolled(purse_of(task, enrolment, clock), identity_of(task, enrolment, clock))
+def enrolled(
+    task: Task, enrolment: EnrolmentSettings, clock: Clock, moments: Moments | None = None
+) -> Enrolled:
+    """Tokens, asked for at a client's own moments, and identity for a task; raises like `identity_of`."""
+    return Enrolled(purse_of(task, enrolment, clock, moments), identity_of(task, enrolment, clock))
 
 
 def identity_of(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Identity:
@@ -53,11 +56,13 @@ def identity_of(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Ident
     return PLAIN
 
 
-def purse_of(task: Task, enrolment: EnrolmentSettings, clock: Clock) -> Purse | None:
+def purse_of(
+    task: Task, enrolment: EnrolmentSettings, clock: Clock, moments: Moments | None = None
+) -> Purse | None:
     """The tokens of a task that has them; None without an issuer."""
     if not task.tokens_per_day or not enrolment.issuer_url:
         return None
-    return Purse(task, issuer(enrolment), clock, enrolment.tokens_file)
+    return Purse(task, issuer(enrolment), clock, enrolment.tokens_file, moments=moments)
 
 
 def issuer(enrolment: EnrolmentSettings) -> Party:

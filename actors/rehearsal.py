@@ -26,7 +26,7 @@ class MadeUpTokens:
         self._taken = 0
         self._day = -1
 
-    def top_up(self) -> None:
+    def top_up(self, *, early: bool = False) -> None:
         """Nobody is asked."""
 
     def left(self, day: int) -> int:

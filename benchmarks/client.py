@@ -146,6 +146,7 @@ class Daemon:
         )
         task = str(folder / "fleet.task")
         self._options = [task, "--gateway", url, "--policy", str(policy), "--state", str(self._state)]
+        self._options += ["--gap-s", "0"]
         self.counts: dict[str, int] = {}
         self.overhead = ""
 

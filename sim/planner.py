@@ -20,6 +20,7 @@ from penrose_ray.sim.population import Mix, time_shares
 from penrose_ray.sim.scenario import Sampling, Scenario
 from penrose_ray.sim.settings import ReportingSettings
 from penrose_ray.sim.workloads import Group, grouped
+from penrose_ray.transport.pace import Pace, asking_window_s, closing_window_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +91,11 @@ class Plan:
     hours: dict[str, float]
     """Mix -> hours to the target."""
     reports_per_s: float
+    """Over a day."""
+    peak_reports_per_s: float
+    """While most clients send what a batch has brought; see `peak_rate`."""
+    peak_clients_per_s: float
+    """Clients that ask the token issuer after midnight UTC; 0 in a task without tokens."""
     reports_per_pair: float
     """Reports that a (class, GPU model, counter group) gets a batch."""
     reports_needed: int
@@ -130,6 +136,8 @@ def plan(demand: Demand, costs: UnitCosts | None = None) -> Plan:
     return Plan(
         hours=hours_by_mix(demand),
         reports_per_s=rate,
+        peak_reports_per_s=peak_rate(demand, rate),
+        peak_clients_per_s=_asking_rate(demand),
         reports_per_pair=per_pair,
         reports_needed=needed,
         gate_opens_at_gpus=demand.gpus * needed / per_pair,
@@ -138,6 +146,28 @@ def plan(demand: Demand, costs: UnitCosts | None = None) -> Plan:
         nodes=nodes,
         usd_per_year=nodes * costs.node_usd_per_year,
     )
+
+
+def peak_rate(demand: Demand, rate: float) -> float:
+    """Most reports a second of a fleet whose mean is `rate`.
+
+    With r > 0 a client begins to send at a moment of its own, uniform in a window after a batch's end, and
+    then sends n reports with a mean pause g: of a rectangle convolved with one of n g the height is
+    n / max(window, n g) a client. With r = 0 reports go as histograms fill, at no common time.
+    """
+    rules = demand.rules
+    if not rules.reports_per_class:
+        return rate
+    reports = rate * rules.batch_s / demand.gpus
+    sending_s = reports * Pace().mean_gap_s
+    return rate * rules.batch_s / max(closing_window_s(rules.batch_s), sending_s)
+
+
+def _asking_rate(demand: Demand) -> float:
+    rules = demand.rules
+    if not rules.tokens_per_day:
+        return 0.0
+    return demand.gpus / demand.gpus_per_host / asking_window_s(rules.batch_s, rules.reports_per_class)
 
 
 def at_the_gate(demand: Demand) -> tuple[float, int]:

@@ -20,12 +20,14 @@ from penrose_ray.cli.given import SocksOption, content_of
 from penrose_ray.cli.output import say
 from penrose_ray.cli.trusted import SignerOption, trusted_task
 from penrose_ray.errors import ConfigError, PolicyError
+from penrose_ray.transport.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penrose_ray.actors.client import Enrolled
     from penrose_ray.actors.daemon import StateDirectory
+    from penrose_ray.actors.moments import Moments
     from penrose_ray.actors.sent_reports import SentReports
     from penrose_ray.capture.guard import Duty
     from penrose_ray.capture.source import EventSource
@@ -70,6 +72,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     enrolment_file: Annotated[
         Path | None, typer.Option("--enrolment", help="TOML: issuer and key server that know this client.")
     ] = None,
+    gap_s: Annotated[
+        float, typer.Option("--gap-s", min=0, help="Mean pause between two uploads; 0 for none.")
+    ] = 300.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent instead.")] = False,
 ) -> None:
     """Watch this host's GPU programs for a task and send sealed reports until SIGTERM or Ctrl-C.
@@ -96,8 +101,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         if dry_run:
             parts = _rehearsed(task, enrolment)
         else:
-            outbox = _outbox(task, policy, gateway, directory, stack, socks=socks)
-            parts = _Parts(outbox, _enrolled(task, enrolment, directory), _sent(task, directory, stack))
+            outbox = _outbox(task, policy, gateway, directory, stack, socks=socks, pace=Pace(gap_s))
+            parts = _kept(task, enrolment, outbox, directory, stack)
         watched = _source(source, trace, directory)
         client = HostClient(
             watched,
@@ -107,6 +112,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
             clock=SystemClock(),
             enrolled=parts.enrolled,
             sent=parts.sent,
+            moments=parts.moments,
             on_contribution=parts.on_contribution,
         )
         say(f"watching {source} for task {task.name}, budget {policy.max_overhead_percent:g} % of a core")
@@ -204,11 +210,11 @@ def _outbox(
     stack: contextlib.ExitStack,
     *,
     socks: str,
+    pace: Pace,
 ) -> Outbox:
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.transport.background import BackgroundOutbox  # noqa: PLC0415
     from penrose_ray.transport.outbox import Outbox  # noqa: PLC0415
-    from penrose_ray.transport.pace import Pace  # noqa: PLC0415
     from penrose_ray.transport.route import route_to  # noqa: PLC0415
     from penrose_ray.transport.several import AnyOf  # noqa: PLC0415
     from penrose_ray.transport.spool import Spool, spool_key  # noqa: PLC0415
@@ -216,9 +222,9 @@ def _outbox(
     spool = stack.enter_context(Spool(directory.spool, spool_key(directory.spool_key)))
     route = route_to(gateways, task.task_id, directory.path, socks=socks)
     uploader = AnyOf([_attested(way, policy, task) for way in route.ways])
-    if not route.anonymous:
+    if not route.anonymous and not pace.mean_gap_s:
         return Outbox(uploader, SystemClock(), queue=spool)
-    outbox = BackgroundOutbox(uploader, SystemClock(), queue=spool, pace=Pace())
+    outbox = BackgroundOutbox(uploader, SystemClock(), queue=spool, pace=pace)
     for step in (outbox.close, route.close, outbox.end):  # undone from the last one on
         stack.callback(step)
     return outbox
@@ -230,6 +236,7 @@ class _Parts(NamedTuple):
     outbox: Outbox
     enrolled: Enrolled
     sent: SentReports | None = None
+    moments: Moments | None = None
     on_contribution: Callable[[Contribution, Report], object] | None = None
 
 
@@ -247,22 +254,26 @@ def _rehearsed(task: Task, enrolment: EnrolmentSettings) -> _Parts:
     return _Parts(outbox, rehearsal(task, enrolment), on_contribution=shown.note)
 
 
-def _enrolled(task: Task, enrolment: EnrolmentSettings, directory: StateDirectory) -> Enrolled:
+def _kept(
+    task: Task,
+    enrolment: EnrolmentSettings,
+    outbox: Outbox,
+    directory: StateDirectory,
+    stack: contextlib.ExitStack,
+) -> _Parts:
+    """Of a real client: what its earlier lives left in its state."""
     from penrose_ray.actors.identities import enrolled  # noqa: PLC0415
+    from penrose_ray.actors.moments import Moments  # noqa: PLC0415
+    from penrose_ray.actors.sent_reports import SentReports  # noqa: PLC0415
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
+    from penrose_ray.transport.spool import spool_key  # noqa: PLC0415
 
     if enrolment.tokens_file is None:
         enrolment = enrolment.model_copy(update={"tokens_file": directory.tokens})
-    return enrolled(task, enrolment, SystemClock())
-
-
-def _sent(task: Task, directory: StateDirectory, stack: contextlib.ExitStack) -> SentReports:
-    from penrose_ray.actors.sent_reports import SentReports  # noqa: PLC0415
-    from penrose_ray.transport.spool import spool_key  # noqa: PLC0415
-
-    sent = SentReports(task, directory.sent, spool_key(directory.spool_key))
+    key = spool_key(directory.spool_key)
+    sent, moments = SentReports(task, directory.sent, key), Moments(key)
     stack.callback(sent.close)
-    return sent
+    return _Parts(outbox, enrolled(task, enrolment, SystemClock(), moments), sent, moments)
 
 
 def _attested(way: Way, policy: OwnerPolicy, task: Task) -> Uploader:

@@ -58,6 +58,8 @@ def _summary(result: Plan) -> dict[str, object]:
     return {
         "hours": {mix: _finite(value) for mix, value in result.hours.items()},
         "reports_per_s": result.reports_per_s,
+        "peak_reports_per_s": result.peak_reports_per_s,
+        "peak_clients_per_s": result.peak_clients_per_s,
         "reports_per_pair": result.reports_per_pair,
         "reports_needed": result.reports_needed,
         "gate_opens_at_gpus": result.gate_opens_at_gpus,
@@ -76,7 +78,11 @@ def _print_summary(result: Plan, gpus: int) -> None:
     hours = ", ".join(f"{value:.3g} h ({mix})" for mix, value in result.hours.items())
     print(f"99 % coverage after {hours}.")
     price = f"{result.usd_per_year:,.0f} USD a year"
-    print(f"AS nodes: {result.nodes}, {price}; {result.reports_per_s:,.0f} reports/s.")
+    print(f"AS nodes: {result.nodes}, {price}.")
+    print(
+        f"Reports: {result.reports_per_s:,.0f}/s on average, {result.peak_reports_per_s:,.0f}/s at the peak "
+        f"after a batch's end; {result.peak_clients_per_s:,.0f} clients/s ask the issuer after midnight UTC."
+    )
     verdict = "pass" if result.reports_per_pair >= result.reports_needed else "are withheld"
     print(
         f"A class and counter group gets {result.reports_per_pair:,.0f} reports a batch and needs "

@@ -75,7 +75,7 @@ class Outbox:
         self._rng = rng or secrets.SystemRandom()
         self._queue = MemoryQueue(most) if queue is None else queue
         self._pace = pace
-        self._not_before_s = -math.inf
+        self._not_before_s = self._held_until_s = -math.inf
         self._pause_limit_s = self._backoff.first_s
         self._lock = threading.Lock()
         self._stuck: dict[bytes, int] = {}
@@ -98,6 +98,10 @@ class Outbox:
                 self.last_error = error
             self.counts.dropped = self._queue.dropped
 
+    def hold(self, seconds: float) -> None:
+        """Send nothing for so long, whatever is put."""
+        self._held_until_s = self._monotonic_s() + seconds
+
     def flush(self) -> bool:
         """Send what is due, until the first failure.
 
@@ -113,7 +117,7 @@ class Outbox:
 
         Where the queue fails, nothing is lost: what could not be taken out goes again, and counts once.
         """
-        if self._monotonic_s() < self._not_before_s:
+        if self._monotonic_s() < max(self._not_before_s, self._held_until_s):
             return False
         try:
             waiting = self._first()

@@ -21,6 +21,7 @@ from transport.servers import certificate
 from penrose_ray.actors.client import Client, Enrolled
 from penrose_ray.actors.issuer import application
 from penrose_ray.actors.local_classes import LocalClass
+from penrose_ray.actors.moments import Moments
 from penrose_ray.actors.open_histograms import Due
 from penrose_ray.actors.parties import IssuedNameKey, Party
 from penrose_ray.actors.purse import Purse
@@ -35,6 +36,7 @@ from penrose_ray.seal import Contribution
 from penrose_ray.settings import LinkSettings
 from penrose_ray.transport.link import Link
 from penrose_ray.transport.outbox import Outbox
+from penrose_ray.transport.pace import asking_window_s
 from penrose_ray.transport.tls import server_context
 from penrose_ray.types import BatchId
 
@@ -79,6 +81,38 @@ def test_a_purse_holds_the_tokens_of_the_day(running: Running) -> None:
     running.clock.advance(DAY_S)
     purse.fill()
     assert purse.left(DAY + 1) == 4
+
+
+def test_purses_ask_at_moments_of_their_own_the_same_after_a_restart(
+    running: Running, tmp_path: Path
+) -> None:
+    """Within 6 h of midnight UTC where a batch is a day: each has its tokens from its own moment on."""
+    running.clock.jump(-50.0)
+    window_s = asking_window_s(running.task.batch_s, 1)
+    assert window_s == 6 * 3600
+    moments = [Moments(bytes([number]) * 32) for number in range(6)]
+    at_s = [each.offset_s("tokens", DAY, window_s) for each in moments]
+    parties = [Party("issuer", running.url, running.issuer.enrol(f"client {number}")) for number in range(6)]
+    for now_s in [0.0, *sorted(at_s)]:
+        running.clock.jump(DAY * DAY_S + now_s + 1e-3 - running.clock.now_s())
+        held = []
+        for number, party in enumerate(parties):
+            path = tmp_path / f"{number}.sqlite"
+            purse = Purse(running.task, party, running.clock, path, moments=moments[number])
+            purse.top_up()
+            held.append(purse.left(DAY))
+            purse.close()
+        assert held == [4 if moment <= now_s else 0 for moment in at_s]
+
+
+def test_a_purse_that_cannot_wait_asks_early(running: Running) -> None:
+    running.clock.jump(-50.0)
+    party = Party("issuer", running.url, running.issuer.enrol("one"))
+    purse = Purse(running.task, party, running.clock, moments=Moments(bytes(32)))
+    purse.top_up()
+    assert purse.left(DAY) == 0
+    purse.top_up(early=True)
+    assert purse.left(DAY) == 4
 
 
 def test_a_stranger_and_a_second_purse_of_the_day_get_nothing(running: Running) -> None:
@@ -236,7 +270,7 @@ class Coins:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def top_up(self) -> None:
+    def top_up(self, *, early: bool = False) -> None:
         pass
 
     def left(self, _day: int) -> int:

@@ -29,7 +29,7 @@ class Coins:
     def __init__(self, count: int) -> None:
         self._coins = [bytes([number]) * 8 for number in range(count)]
 
-    def top_up(self) -> None:
+    def top_up(self, *, early: bool = False) -> None:
         """There are no more."""
 
     def left(self, _day: int) -> int:

@@ -86,7 +86,8 @@ def home(tmp_path: Path, design_keys: DesignKeys) -> Path:
 def arguments(home: Path, gateway: str, *more: object) -> list[object]:
     return [
         "client", "run", home / "kineto.task", "--gateway", gateway, "--policy", home / "policy.toml",
-        "--source", "trace", "--trace", home / "trace.json.gz", "--state", home / "state", *more,
+        "--source", "trace", "--trace", home / "trace.json.gz", "--state", home / "state",
+        "--gap-s", 0, *more,
     ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penrose_ray.actors.moments import Moments
     from penrose_ray.clock import Clock
     from penrose_ray.crypto.keyfile import DesignKeys
     from penrose_ray.histogram import Counter
@@ -118,6 +119,7 @@ def replay_client(
     clock: Clock,
     seed: int,
     enrolled: Enrolled = NOT_ENROLLED,
+    moments: Moments | None = None,
 ) -> tuple[Client, Outbox]:
     source = ReplaySource(trace)
     source.open()
@@ -131,6 +133,7 @@ def replay_client(
         rng=np.random.default_rng(seed),
         on_contribution=truth.record,
         enrolled=enrolled,
+        moments=moments,
     )
     return client, outbox
 

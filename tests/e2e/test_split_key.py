@@ -91,6 +91,7 @@ class Parties(NamedTuple):
         return penrose(
             "client", "run", home / "split.task", "--gateway", url, "--policy", home / "policy.toml",
             "--source", "trace", "--trace", home / "trace.json.gz", "--state", home / "client",
+            "--gap-s", "0",
         )  # fmt: skip
 
 

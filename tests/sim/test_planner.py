@@ -52,6 +52,23 @@ def test_ten_million_gpus() -> None:
     assert parts["onion service"].need == pytest.approx(3 * made.reports_per_s)
 
 
+def test_the_peak_is_where_most_clients_send_at_once() -> None:
+    made = plan(Demand(gpus=100_000, apps=20_000))
+    # 32 reports a client within 12 h after the batch's end, for 32 x 300 s < 12 h
+    assert made.peak_reports_per_s == pytest.approx(100_000 * 32 / 43_200)
+    assert made.peak_clients_per_s == pytest.approx(100_000 / 8 / 21_600)
+    # batches of an hour: 0.5 h to begin in, and 1 1/3 reports take less
+    short = ReportingSettings(batch_s=3600)
+    assert plan(Demand(gpus=3600, apps=20_000, rules=short)).peak_reports_per_s == pytest.approx(32 / 24 * 2)
+    # 288 reports a day at 300 s each fill the day: no peak
+    many = ReportingSettings(tokens_per_day=320)
+    busy = plan(Demand(gpus=3000, apps=20_000, dwell_s=60, rules=many))
+    assert busy.peak_reports_per_s == pytest.approx(3000 / 300)
+    free = ReportingSettings(reports_per_class=0, tokens_per_day=0)
+    steady = plan(Demand(gpus=1000, apps=500, rules=free))
+    assert (steady.peak_reports_per_s, steady.peak_clients_per_s) == (steady.reports_per_s, 0)
+
+
 def test_the_gate_is_passed_with_fewer_groups_or_fewer_hostile_clients() -> None:
     withheld = plan(Demand(gpus=100_000, apps=2000, counter_groups=4))
     # 32 reports a client a day over 8,000 sums; k alone needs 244, k = 50 with m = 10 still 440

@@ -76,6 +76,19 @@ def test_a_failure_is_repeated_at_a_moment_of_the_pace_too() -> None:
     assert gaps.min() < MEAN_S / 10
 
 
+def test_a_held_outbox_sends_nothing_until_then() -> None:
+    clock, times = ManualClock(0.0), []
+    outbox = Outbox(DirectUploader(lambda _: times.append(clock.now_s())), clock)
+    outbox.hold(60.0)
+    outbox.put(b"r")
+    assert not outbox.flush()
+    clock.advance(59.0)
+    assert not outbox.flush()
+    clock.advance(1.0)
+    assert outbox.flush()
+    assert times == [60.0]
+
+
 def test_clients_that_start_together_do_not_send_together() -> None:
     firsts = [upload_times(lambda tick: tick == 0, 3000, seed)[0] for seed in range(60)]
     assert stats.kstest(firsts, "expon", args=(0, MEAN_S)).pvalue > 0.01
