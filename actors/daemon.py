@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penrose_ray import memory
 from penrose_ray.actors.client import NOT_ENROLLED, Client, Enrolled
 from penrose_ray.capture.guard import OverheadGuard
 from penrose_ray.capture.ring_source import remove_rings
@@ -184,7 +185,9 @@ class HostClient:
             self._programs.switch(on=duty.on)
             taken = self._client.step() if duty.on else 0
             self._guard.spend(time.process_time_ns() - started_ns + self._programs.newly_spent_ns())
-            idle_s = _IDLE_S if taken else min(2 * idle_s, _LONGEST_IDLE_S)
+            before_s, idle_s = idle_s, _IDLE_S if taken else min(2 * idle_s, _LONGEST_IDLE_S)
+            if before_s < idle_s == _LONGEST_IDLE_S:
+                memory.give_back()  # some 5 MB after the start
             if not taken:
                 wait(idle_s)
         self._enrolled.top_up(early=True)  # what is due now needs tokens now
