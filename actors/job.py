@@ -11,6 +11,7 @@ import ray
 from penrose_ray.actors.processes import end_ray, family
 from penrose_ray.actors.ray_start import start_local
 from penrose_ray.actors.remote import ask
+from penrose_ray.actors.worker_logs import scrubbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +58,9 @@ def spread(
         Exception: what a call raised, as it was.
     """
     rest = dict(needs or {})
-    task = ray.remote(num_cpus=rest.pop("CPU", 1), num_gpus=rest.pop("GPU", 0), resources=rest)(function)
+    task = ray.remote(num_cpus=rest.pop("CPU", 1), num_gpus=rest.pop("GPU", 0), resources=rest)(
+        scrubbed(function)
+    )
     waiting = {task.remote(item): position for position, item in enumerate(items)}
     while waiting:
         (ready,), _ = ray.wait(list(waiting), num_returns=1)

@@ -20,9 +20,10 @@ from penrose_ray.actors.metrics import RaySink
 from penrose_ray.actors.otel import export
 from penrose_ray.actors.scraping import Scrapers, is_alone
 from penrose_ray.actors.throttle import Throttle
+from penrose_ray.actors.worker_logs import blank, scrub_worker
 from penrose_ray.aggregate.routing import Table
 from penrose_ray.crypto.envelope import ServiceKey
-from penrose_ray.errors import ConfigError, PenroseError, PlacementError
+from penrose_ray.errors import ConfigError, PlacementError
 from penrose_ray.task import verify
 from penrose_ray.telemetry import WAITING, forward, snapshot
 
@@ -64,21 +65,23 @@ class Hosted:
 def shell(kind: type) -> type:
     """`kind` with methods `ready()`, which raises what its constructor raised, `pid()` and `metrics()`.
 
-    Ray hands on only the text of a constructor's error. A restarted actor's constructor fails as usual.
+    Ray hands on only the text of a constructor's error, and writes it into its own logs. A restarted actor's
+    constructor fails as usual, its error without who and where. What the process writes is scrubbed.
     """
 
     class Shell(kind):  # type: ignore[misc]
         def __init__(self, *arguments: object) -> None:
-            self._refusal: PenroseError | None = None
+            self._refusal: Exception | None = None
+            scrub_worker()
             os.umask(0o077)  # journals and releases are their owner's
             forward(RaySink(_own_name(kind)))
             try:
                 export(_own_name(kind))
                 super().__init__(*arguments)
-            except (PenroseError, OSError) as error:
-                if ray.get_runtime_context().was_current_actor_reconstructed:
-                    raise
+            except Exception as error:  # noqa: BLE001 - raised again where it reaches the caller and no log
                 self._refusal = _named(error)
+            if self._refusal and ray.get_runtime_context().was_current_actor_reconstructed:
+                raise blank(self._refusal)
 
         def ready(self) -> None:
             if self._refusal is not None:
@@ -100,8 +103,8 @@ def _own_name(kind: type) -> str:
     return name.rpartition(" ")[2] or kind.__name__.lower()
 
 
-def _named(error: PenroseError | OSError) -> PenroseError:
-    if isinstance(error, PenroseError):
+def _named(error: Exception) -> Exception:
+    if not isinstance(error, OSError):
         return error
     return ConfigError(f"{error.filename or 'A file'}: {error.strerror or error}.", remedy="Check the path.")
 
