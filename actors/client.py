@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from penrose_ray.actors.device_class import DeviceClass
 from penrose_ray.actors.local_classes import LocalClass, LocalClasses
 from penrose_ray.actors.open_histograms import Due, OpenHistograms
 from penrose_ray.actors.samples import WaitingSamples
@@ -27,7 +28,10 @@ from penrose_ray.wire import Report, encode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from penrose_ray.actors.moments import Moments
+    from penrose_ray.capture.events import EventBatch
     from penrose_ray.capture.source import EventSource
     from penrose_ray.clock import Clock
     from penrose_ray.policy import OwnerPolicy
@@ -145,6 +149,7 @@ class Client:
         self._plan = SamplingPlan(task, source, clock=clock, rng=rng)
         self._plan.arm(0)
         self._cutter = SnippetCutter(task.snippet_launches, scheme(task.signature_scheme), identity)
+        self._device_class = DeviceClass(task, identity)
         self._classes = LocalClasses(task, sent or SentReports(task))
         self._waiting = WaitingSamples(len(self._plan.counters))
         self._histograms = OpenHistograms(task, rng)
@@ -158,6 +163,9 @@ class Client:
         """Take what the source has, send what is due; returns the number of launches taken."""
         self._begin_batch()
         batch = self._source.poll(max_events)
+        readings = batch.take(batch.kind == KernelKind.GAUGE)
+        if len(readings):
+            self._add_readings(readings)
         launches = batch.take(batch.kind == KernelKind.KERNEL)
         sampled = self._plan.select(launches)
         self._waiting.put(sampled)
@@ -173,9 +181,9 @@ class Client:
         elif self._encryptor.pool_size < POOLED_REPORTS:
             self._encryptor.fill_pool(1)  # idle: the next report is sealed in microseconds
         self._outbox.flush()
-        self._count(launches=len(launches), samples=len(sampled))
+        self._count(launches=len(launches), samples=len(sampled) + len(readings))
         CLIENT_LAUNCHES.add(len(launches))
-        CLIENT_SAMPLES.add(len(sampled), result="read")
+        CLIENT_SAMPLES.add(len(sampled) + len(readings), result="read")
         return len(batch)
 
     def finish(self) -> None:
@@ -217,6 +225,20 @@ class Client:
         values = self._waiting.take(snippet.process, snippet.device, snippet.first_seq, snippet.last_seq)
         self._count(snippets=1)
         CLIENT_SNIPPETS.add()
+        self._bin(local_class, values)
+
+    def _add_readings(self, readings: EventBatch) -> None:
+        """Put readings of whole devices into the histograms of their models."""
+        signature = self._device_class.signature()
+        if signature is None:
+            self._count(dropped_samples=len(readings))
+            return
+        for device in np.unique(readings.device):
+            local_class = self._classes.of(self._source.devices[device], signature)
+            self._bin(local_class, readings.counters[readings.device == device])
+
+    def _bin(self, local_class: LocalClass, values: NDArray[np.float64]) -> None:
+        """Count samples of a class in every counter set that they have values for."""
         now_s = self._clock.now_s()
         for counter_set, columns in self._plan.columns.items():
             chosen = values[:, columns]

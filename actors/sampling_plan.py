@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.analyse.kernel_names import KIND_COUNTER, kind_number
+from penrose_ray.capture.gauge import GaugeSource
 from penrose_ray.capture.sampler import Rotation, Sampler
 from penrose_ray.errors import SourceError
 from penrose_ray.histogram import Counter
@@ -76,7 +77,9 @@ class SamplingPlan:
 
 
 def _kind_counters(source: EventSource) -> tuple[Counter, ...]:
-    """The kind of kernel, beside each (source, vendor) that is measured."""
+    """The kind of kernel, beside each (source, vendor) that is measured of kernels."""
+    if isinstance(source, GaugeSource):
+        return ()
     origins = dict.fromkeys((each.source, each.vendor) for each in source.counters)
     return tuple(Counter(KIND_COUNTER, "1", *origin) for origin in origins)
 

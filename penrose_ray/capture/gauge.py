@@ -60,6 +60,9 @@ class GaugeSource(QueuedSource):
     def _readings(self) -> Sequence[Reading]:
         """Every device now."""
 
+    def arm(self, launches: Sequence[int], counters: Sequence[Counter]) -> None:
+        """Nothing is to be armed: a device is read every period, whatever it runs."""
+
     def _pull(self, wanted: int) -> None:
         del wanted
         now = self.clock.monotonic_ns()

@@ -10,7 +10,6 @@ import signal
 import threading
 from collections import deque
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -19,6 +18,18 @@ import typer
 from penrose_ray.cli.given import SocksOption, content_of
 from penrose_ray.cli.output import say
 from penrose_ray.cli.trusted import SignerOption, trusted_task
+from penrose_ray.cli.watched import (
+    DEFAULT_BUS,
+    DEFAULT_EXPORTER,
+    BusOption,
+    DbcOption,
+    ExporterOption,
+    SourceName,
+    SourceOption,
+    TraceOption,
+    Watched,
+    source_of,
+)
 from penrose_ray.errors import ConfigError, PolicyError
 from penrose_ray.transport.pace import Pace
 
@@ -45,17 +56,6 @@ DEFAULT_STATE = Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expandu
 StateOption = Annotated[Path, typer.Option("--state", help="Where rings, spool and key lie.")]
 
 
-class SourceName(StrEnum):
-    """What a client watches."""
-
-    OPENCL = "opencl"
-    CUDA = "cuda"
-    TRACE = "trace"
-
-
-SourceOption = Annotated[SourceName, typer.Option("--source", help="What the client watches.")]
-
-
 @app.command("run")
 def run(  # noqa: PLR0913 - each argument is an option of the command
     task_file: Annotated[Path, typer.Argument(metavar="TASK", help="The signed task.")],
@@ -65,9 +65,12 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     policy_file: Annotated[Path, typer.Option("--policy", help="The owner's policy.toml.")],
     signer: SignerOption = "",
     source: SourceOption = SourceName.OPENCL,
-    trace: Annotated[Path | None, typer.Option("--trace", help="For --source trace: the file.")] = None,
+    trace: TraceOption = None,
     state: StateOption = DEFAULT_STATE,
     *,
+    exporter: ExporterOption = DEFAULT_EXPORTER,
+    dbc: DbcOption = None,
+    bus: BusOption = DEFAULT_BUS,
     socks: SocksOption = "",
     enrolment_file: Annotated[
         Path | None, typer.Option("--enrolment", help="TOML: issuer and key server that know this client.")
@@ -81,7 +84,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 
     Example: penrose client run fleet.task --gateway http://HOST:8443 --policy policy.toml --signer 3f0c...
 
-    Programs are captured when they are started with the variables that `penrose client env` prints.
+    Programs are captured when they are started with the variables that `penrose client env` prints. The
+    sources nvml, dcgm, can and perfetto read whole devices: one class for each model, beside all programs.
     """
     from penrose_ray.actors.daemon import HostClient, StateDirectory  # noqa: PLC0415 - numpy and capture
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
@@ -103,7 +107,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         else:
             outbox = _outbox(task, policy, gateway, directory, stack, socks=socks, pace=Pace(gap_s))
             parts = _kept(task, enrolment, outbox, directory, stack)
-        watched = _source(source, trace, directory)
+        watched = source_of(source, Watched(directory.rings, trace, exporter, dbc, bus), task)
         client = HostClient(
             watched,
             task,
@@ -136,7 +140,7 @@ def env(state: StateOption = DEFAULT_STATE, source: SourceOption = SourceName.OP
     elif source is SourceName.OPENCL:
         from penrose_ray.capture.preload import opencl_environment as environment  # noqa: PLC0415
     else:
-        raise ConfigError("A trace needs no variables.", remedy="Use --source opencl or cuda.")
+        raise ConfigError(f"--source {source} needs no variables.", remedy="Use --source opencl or cuda.")
     for name, value in environment(directory.rings, {}).items():
         typer.echo(f"{name}={shlex.quote(value)}")
 
@@ -184,22 +188,6 @@ def _policy(path: Path) -> OwnerPolicy:
             f"There is no policy {path}.", remedy="The owner writes one; see configs/policy.toml."
         )
     return load_policy(path)
-
-
-def _source(name: SourceName, trace: Path | None, directory: StateDirectory) -> EventSource:
-    if name is SourceName.TRACE:
-        from penrose_ray.capture.replay import ReplaySource  # noqa: PLC0415
-
-        if trace is None:
-            raise ConfigError("--source trace needs --trace FILE.", remedy="Name the file.")
-        return ReplaySource(trace)
-    if name is SourceName.CUDA:
-        from penrose_ray.capture.injection import cuda_ring_source  # noqa: PLC0415
-
-        return cuda_ring_source(directory.rings)
-    from penrose_ray.capture.preload import opencl_ring_source  # noqa: PLC0415
-
-    return opencl_ring_source(directory.rings)
 
 
 def _outbox(
