@@ -77,7 +77,7 @@ sbom: $(VENV)/.dev
 	@echo "out/sbom.json"
 
 schema: $(VENV)/.dev
-	for kind in service simulation policy; do \
+	for kind in service simulation policy enrolment; do \
 	  $(BIN)/penrose config schema $$kind >configs/schema/$$kind.json || exit 1; \
 	done
 

@@ -34,7 +34,9 @@ _IN_LINE = re.compile(r"(?i)^(\S*(?:password|secret|auth|bridge)\S*)\s.*")
 
 @app.command("show")
 def show(
-    config: Annotated[Path, typer.Argument(help="A configuration, a simulation or an owner's policy.")],
+    config: Annotated[
+        Path, typer.Argument(help="Of a service or simulation; an owner's policy or enrolment.")
+    ],
     overrides: SetOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -81,7 +83,7 @@ def _loaded(kind: Kind, path: Path, overrides: tuple[str, ...]) -> tuple[dict[st
         override_with(file, overrides)
         return load_simulation(path, overrides).model_dump(mode="json"), file
     if overrides:
-        raise ConfigError("An owner's policy takes no --set.", remedy="Edit the file.")
+        raise ConfigError(f"A file of kind {kind} takes no --set.", remedy="Edit the file.")
     return load_section(path, kind.model).model_dump(mode="json"), TomlFile(path)
 
 

@@ -13,7 +13,7 @@ import msgspec
 from penrose_ray.draft import CounterDraft
 from penrose_ray.histogram import Axis, Counter, CounterSet
 from penrose_ray.policy import OwnerPolicy
-from penrose_ray.settings import Section, Settings
+from penrose_ray.settings import EnrolmentSettings, Section, Settings
 from penrose_ray.task import Task
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Kind(StrEnum):
     SERVICE = "service"
     SIMULATION = "simulation"
     POLICY = "policy"
+    ENROLMENT = "enrolment"
 
     @property
     def model(self) -> type[Section]:
@@ -43,6 +44,8 @@ class Kind(StrEnum):
                 return SimulationSettings
             case Kind.POLICY:
                 return OwnerPolicy
+            case Kind.ENROLMENT:
+                return EnrolmentSettings
         assert_never(self)
 
 
