@@ -12,6 +12,8 @@ import socketserver
 import sqlite3
 import threading
 import time
+from http import HTTPStatus
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,7 +75,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(service: Topology, tmp_pa
     for each in pids:  # no file of theirs may grow: a write fails like one on a full disk
         resource.prlimit(each, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
     stuck = sum(outbox.counts.retries for outbox in senders.outboxes)
-    until(lambda: sum(outbox.counts.retries for outbox in senders.outboxes) > stuck + 5)
+    until(lambda: sum(outbox.counts.retries for outbox in senders.outboxes) > stuck + 5, service.tend)
     for each in pids:
         resource.prlimit(each, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     senders.join()
@@ -134,6 +136,17 @@ def test_clients_that_are_cut_off_from_the_gateway_count_once(service: Topology,
     assert_exact(service, tmp_path / "release.parquet")
 
 
+def is_ready(service: Topology) -> bool:
+    """Whether the gateway says that all parts answer."""
+    connection = HTTPConnection(service.url.removeprefix("http://"), timeout=10)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/ready")
+            return connection.getresponse().status == HTTPStatus.OK
+        except OSError:  # it hangs itself
+            return False
+
+
 def test_parts_that_hang_for_a_while_lose_nothing(service: Topology, tmp_path: Path) -> None:
     records = one_bin_each(service.task, CLASSES)
     senders = Senders(service, records)
@@ -142,7 +155,7 @@ def test_parts_that_hang_for_a_while_lose_nothing(service: Topology, tmp_path: P
     for place, each in enumerate(pids, 1):
         until(lambda: senders.sent() >= place * len(records) // 6)  # noqa: B023 - used at once
         os.kill(each, signal.SIGSTOP)
-        time.sleep(1.0)  # the time that it hangs
+        until(lambda: not is_ready(service))
         os.kill(each, signal.SIGCONT)
     senders.join()
     assert [pid(each) for each in parts] == pids

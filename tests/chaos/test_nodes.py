@@ -51,10 +51,8 @@ def test_a_graph_that_does_not_fit_is_refused_with_the_numbers(
     settings = settings_in(
         tmp_path, design_keys, f'service.ray_address="{cluster.address}"', "service.shards=9"
     )
-    started = time.monotonic()
     with pytest.raises(PlacementError) as caught:
         build(*settings)
-    assert time.monotonic() - started < 10
     assert "CPU 13 (the cluster has 6)" in caught.value.message
     assert "shard 9 (the cluster has 2)" in caught.value.message
 
