@@ -79,8 +79,7 @@ class Shard:
 
     def thin(self, halvings: Mapping[SumKey, int]) -> None:
         """Keep one report in 2^halvings of these sums from now on."""
-        for key, level in halvings.items():
-            self._service.regroup.thin(key, level)
+        self._service.regroup.thin(halvings)
 
     def seal(self, buckets: frozenset[BucketId], epoch: int) -> None:
         """Refuse reports of these buckets: they are about to move."""

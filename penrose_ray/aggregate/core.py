@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penrose_ray.aggregate.arrival import Row, SumKey
     from penrose_ray.aggregate.change import Change
+    from penrose_ray.aggregate.entries import Choice
     from penrose_ray.clock import Clock
     from penrose_ray.task import Task
     from penrose_ray.types import BatchId, ReportId
@@ -90,10 +91,11 @@ class Core:
         counted, halvings = self.counted(), self.halvings.get(key, 0)
         return tuple(each for each in ids if bucket_of(each) in counted and kept(each, halvings))
 
-    def kept_rows(self, key: SumKey) -> list[Row]:
-        """The reports that are in a sum."""
+    def kept_groups(self, choice: Choice) -> Iterator[list[Row]]:
+        """The reports chosen that are in a sum, in groups."""
         counted = self.counted()
-        return [row for row in self.journal.rows(key=key) if row.bucket in counted and self.is_kept(row)]
+        for group in self.groups(choice):
+            yield [row for row in group if row.bucket in counted and self.is_kept(row)]
 
     def _replay(self) -> Counter[SumKey]:
         """Add the reports that the stored sums do not hold yet."""
@@ -105,11 +107,9 @@ class Core:
             weights.update(row.key for row in rows)
         return weights
 
-    def groups(
-        self, *, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
-    ) -> Iterator[list[Row]]:
-        """Reports of these buckets or of one sum, in groups."""
-        return _chunks(self.journal.rows(buckets=buckets, key=key))
+    def groups(self, choice: Choice) -> Iterator[list[Row]]:
+        """The reports chosen, in groups."""
+        return _chunks(self.journal.rows(choice))
 
     def refresh(self) -> None:
         """After a failed change, fetch the sums from the journal again; call it before any use."""

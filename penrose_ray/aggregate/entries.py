@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,8 @@ ENTRY: Final = np.dtype(
     ]
 )
 
+_KEY_NUMBERS: Final = struct.Struct("<qq")
+"""Batch and counter set, with which an entry ends, behind the class."""
 READABLE_COLUMNS: Final = "batch, created_hour, counter_sets"
 """What a view of the journal shows of a block."""
 
@@ -63,14 +66,17 @@ def entries_of_block(block: Block, batch: BatchId, first: int) -> Entries:
     return entries
 
 
-def of_key(key: SumKey) -> Choice:
-    """The reports of one sum."""
-    class_id = np.frombuffer(key.class_id, dtype="V16")[0]
-    return lambda entries: (
-        (entries["batch"] == key.batch)
-        & (entries["counter_set"] == key.counter_set)
-        & (entries["class_id"] == class_id)
-    )
+def of_keys(keys: Collection[SumKey]) -> Choice:
+    """The reports of these sums."""
+    wanted = {key.class_id + _KEY_NUMBERS.pack(key.batch, key.counter_set) for key in keys}
+    size = 16 + _KEY_NUMBERS.size
+
+    def choice(entries: Entries) -> NDArray[np.bool_]:
+        raw = np.ascontiguousarray(entries).view(np.uint8).reshape(-1, ENTRY.itemsize)
+        own = np.ascontiguousarray(raw[:, -size:]).view(f"V{size}").ravel().tolist()
+        return np.array([each in wanted for each in own], dtype=np.bool_)
+
+    return choice
 
 
 def of_batch(batch: BatchId) -> Choice:

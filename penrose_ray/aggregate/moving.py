@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.aggregate.core import INCOMING, OWNED, SEALED
+from penrose_ray.aggregate.entries import of_buckets
 from penrose_ray.aggregate.events import BatchClosed, Placed
 from penrose_ray.aggregate.sums import Addends
 from penrose_ray.errors import JournalError
@@ -88,7 +89,7 @@ class Moves:
             states = core.journal.buckets()
             if any(states.get(bucket) != SEALED for bucket in buckets):
                 raise StalePlacementError("a bucket that is not sealed cannot be copied")
-            numbered = core.journal.numbered(after=after, buckets=buckets)
+            numbered = core.journal.numbered(of_buckets(buckets), after=after)
             page = list(itertools.islice(numbered, most))
             following = page[-1][0] if len(page) == most else None
             rows = tuple(row for _, row in page)
@@ -184,7 +185,7 @@ class Moves:
         touched: set[SumKey] = set()
         with core.changing() as change:
             for buckets, apply in ((gained, core.sums.add), (counted, core.sums.remove)):
-                for group in core.groups(buckets=buckets):
+                for group in core.groups(of_buckets(buckets)):
                     rows = [row for row in group if core.is_kept(row)]
                     apply(Addends.of(rows))
                     touched.update(row.key for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penrose_ray.aggregate.entries import of_keys
 from penrose_ray.aggregate.events import Thinned
 from penrose_ray.aggregate.sums import Addends
 from penrose_ray.aggregate.thinning import kept
@@ -24,28 +25,30 @@ class Regroup:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def thin(self, key: SumKey, halvings: int) -> None:
-        """Keep one report in 2^halvings of a sum, those already in it included.
+    def thin(self, halvings: Mapping[SumKey, int]) -> None:
+        """Keep one report in 2^halvings of these sums, those already in them included.
 
-        Every shard must be given the same rate before the sum is released.
+        Every shard must be given the same rates before the sums are released.
 
         Raises:
-            ValueError: the rate would rise, or the batch is released.
+            ValueError: a rate would rise, or a batch is released; nothing has changed.
         """
         core = self._core
         with core.mutex:
-            before = core.halvings.get(key, 0)
-            if halvings < before or key.batch in core.shard.closed:
-                raise ValueError(f"{key} has {before} halvings or is released, {halvings} asked")
-            if halvings == before:
+            more = {key: level for key, level in halvings.items() if level != core.halvings.get(key, 0)}
+            for key, level in more.items():
+                before = core.halvings.get(key, 0)
+                if level < before or key.batch in core.shard.closed:
+                    raise ValueError(f"{key} has {before} halvings or is released, {level} asked")
+            if not more:
                 return
             with core.changing() as change:
-                for group in core.groups(key=key):
-                    ids = ((row, row.arrival.report_id) for row in group)
-                    gone = [row for row, id_ in ids if kept(id_, before) and not kept(id_, halvings)]
+                for group in core.kept_groups(of_keys(more)):
+                    gone = [row for row in group if not kept(row.arrival.report_id, more[row.key])]
                     core.sums.remove(Addends.of(gone))
-                change.thin(key, halvings)
-            self._note({key: halvings}, {key})
+                for key, level in more.items():
+                    change.thin(key, level)
+            self._note(more, more)
 
     def split(self, class_id: ClassId, classes: Mapping[bytes, ClassId]) -> None:
         """Give the reports of a class in open batches to other classes, by their snippet hash.
@@ -78,9 +81,16 @@ class Regroup:
         """Move rows out of one sum; the sums they went to."""
         core = self._core
         gained: set[SumKey] = set()
-        numbered = [(arrival, row, _renamed(row, classes)) for arrival, row in core.journal.numbered(key=key)]
+        numbered = [
+            (arrival, row, _renamed(row, classes)) for arrival, row in core.journal.numbered(of_keys([key]))
+        ]
         moved = [each for each in numbered if each[1].key != each[2].key]
-        counted = [(old, new) for _, old, new in moved if kept(old.arrival.report_id, halvings)]
+        buckets = core.counted()
+        counted = [
+            (old, new)
+            for _, old, new in moved
+            if old.bucket in buckets and kept(old.arrival.report_id, halvings)
+        ]
         core.sums.remove(Addends.of([old for old, _ in counted]))
         core.sums.add(Addends.of([new for _, new in counted]))
         change.reclass({arrival: new for arrival, _, new in moved})

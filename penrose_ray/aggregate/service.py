@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from penrose_ray.aggregate.arrival import Answer, PartialSum
 from penrose_ray.aggregate.block_intake import BlockIntake
 from penrose_ray.aggregate.core import Core, commit_of
+from penrose_ray.aggregate.entries import of_batch
 from penrose_ray.aggregate.events import (
     Add,
     BatchClosed,
@@ -251,15 +252,13 @@ class ShardService:
             self._core.refresh()
             keys = sorted(key for key in self._core.shard.weights if key.batch == batch)
             if self._core.task.sub_batches > 1:
-                return [part for key in keys for part in self._sub_sums(key)] or self.upkeep.archived(batch)
+                rows = self._core.kept_groups(of_batch(batch))
+                parts = split(self._core.task, [self._partial(key) for key in keys], rows)
+                return parts or self.upkeep.archived(batch)
             ids = self._core.journal.ids_by_key(batch)
             return [
                 replace(self._partial(key), ids=self._core.kept_ids(key, ids.get(key, ()))) for key in keys
             ] or self.upkeep.archived(batch)
-
-    def _sub_sums(self, key: SumKey) -> list[PartialSum]:
-        """A sum taken apart by bucket."""
-        return split(self._core.task, self._partial(key), self._core.kept_rows(key))
 
     def _partial(self, key: SumKey) -> PartialSum:
         record = self._core.sums.record(key)

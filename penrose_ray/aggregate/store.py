@@ -19,7 +19,7 @@ import numpy as np
 
 from penrose_ray.aggregate.arrival import SumKey
 from penrose_ray.aggregate.change import Change
-from penrose_ray.aggregate.entries import block_at, chosen, of_batch, of_buckets, of_key, stored
+from penrose_ray.aggregate.entries import block_at, chosen, of_batch, stored
 from penrose_ray.aggregate.id_index import IdIndex
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import prepare
@@ -28,7 +28,7 @@ from penrose_ray.errors import JournalError, JournalFullError
 from penrose_ray.types import BatchId, BucketId, ClassId, ReportId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -127,24 +127,17 @@ class Journal:
         for ids in change.new_ids:
             self._ids.add(ids)
 
-    def rows(
-        self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
-    ) -> Iterator[Row]:
-        """Reports behind arrival number `after`, in order of arrival, of these buckets or of one sum.
+    def rows(self, choice: Choice | None = None, *, after: int = 0) -> Iterator[Row]:
+        """Reports behind arrival number `after`, in order of arrival, all or those chosen.
 
         Raises:
             JournalError: a page is damaged, or a row is not what was written.
         """
-        for _, row in self.numbered(after=after, buckets=buckets, key=key):
+        for _, row in self.numbered(choice, after=after):
             yield row
 
-    def numbered(
-        self, *, after: int = 0, buckets: Collection[BucketId] | None = None, key: SumKey | None = None
-    ) -> Iterator[tuple[int, Row]]:
+    def numbered(self, choice: Choice | None = None, *, after: int = 0) -> Iterator[tuple[int, Row]]:
         """Like `rows`, with arrival numbers; read page by page, so that the journal may change meanwhile."""
-        choice = None if buckets is None and key is None else of_buckets(buckets or ())
-        if key is not None:
-            choice = of_key(key)
         yield from heapq.merge(
             self._single(choice, after), self._from_blocks(choice, after), key=lambda found: found[0]
         )
@@ -162,12 +155,12 @@ class Journal:
             yield from numbered
 
     def _block_rows(self, first: int, choice: Choice | None, after: int) -> list[tuple[int, Row]]:
-        entries, block = next(stored(self._db, after=first - 1)), block_at(self._db, first)
-        if block is None or int(entries["arrival"][-1]) <= after:
-            return []
+        entries = next(stored(self._db, after=first - 1))
         taken = entries["arrival"] > after
-        if choice is not None:
+        if choice is not None and taken.any():
             taken &= choice(entries)
+        if not taken.any() or (block := block_at(self._db, first)) is None:
+            return []
         rows = block[0].part(taken).rows(block[1])
         return list(zip(entries["arrival"][taken].tolist(), rows, strict=True))
 

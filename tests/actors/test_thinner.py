@@ -42,7 +42,7 @@ class Shard:
         if self.away:
             raise ConnectionError("away")
         for key, level in halvings.items():
-            self.service.regroup.thin(key, level)
+            self.service.regroup.thin({key: level})
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,12 @@ from penrose_ray.aggregate.arrival import Arrival, Outcome, SumKey
 from penrose_ray.aggregate.block import OUTCOMES, Block, decode
 from penrose_ray.aggregate.core import Core
 from penrose_ray.aggregate.moving import Placement
+from penrose_ray.aggregate.routing import bucket_of
 from penrose_ray.aggregate.rows import DamagedRowError
 from penrose_ray.aggregate.salvage import salvage
 from penrose_ray.aggregate.service import ShardService
+from penrose_ray.aggregate.sums import id_checksum
+from penrose_ray.aggregate.thinning import kept
 from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.ciphertext import join
 from penrose_ray.crypto.kernel import native
@@ -131,7 +134,7 @@ def bring_about(case: Circumstances, shard: ShardService, task: Task) -> None:
         shard.accept([one(task, number, name=name, counter_set=counter_set, hour=case.hour)])
     batch = task.batch_of(case.hour * 3600)
     if case.is_thinned:
-        shard.regroup.thin(SumKey(one(task, 0).class_id, 0, batch), 1)
+        shard.regroup.thin({SumKey(one(task, 0).class_id, 0, batch): 1})
     if case.is_closed:
         shard.close_batch(batch)
     if case.is_pressed:
@@ -256,6 +259,76 @@ def test_buckets_of_a_block_move_to_another_shard(tmp_path: Path, plain: Task) -
         assert {each.bucket < 128 for each in old._core.journal.rows()} == {False}
 
 
+def test_several_sums_are_thinned_in_one_pass_over_their_own_blocks(shard: ShardService, plain: Task) -> None:
+    for place, name in enumerate("abcdef"):
+        shard.accept_block(Block.of(some(plain, range(20 * place, 20 * place + 20), name=name)))
+    before = hits(shard)
+    keys = [SumKey(*key) for key in before][:2]
+    statements: list[str] = []
+    shard._core.journal._db.set_trace_callback(statements.append)
+    shard.regroup.thin(dict.fromkeys(keys, 1))
+    shard._core.journal._db.set_trace_callback(None)
+    assert sum("FROM report_blocks WHERE first =" in each for each in statements) == len(keys)
+    after = hits(shard)
+    for key in keys:
+        assert 0 < after[key][-1] < before[key][-1]
+    assert {key: after[key] for key in before if key not in keys} == {
+        key: before[key] for key in before if key not in keys
+    }
+
+
+def test_sub_batches_of_all_sums_are_made_in_one_pass(tmp_path: Path, plain: Task) -> None:
+    task = msgspec.structs.replace(plain, sub_batches=3)
+    with ShardService(tmp_path / "shard", task, ManualClock(NOW_S)) as shard:
+        arrivals = [one(task, number, name="abcd"[number % 4]) for number in range(80)]
+        shard.accept_block(Block.of(arrivals[:50]))
+        shard.accept(arrivals[50:])
+        (batch,) = shard.batches()
+        statements: list[str] = []
+        shard._core.journal._db.set_trace_callback(statements.append)
+        parts = shard.sums(batch.batch)
+        shard._core.journal._db.set_trace_callback(None)
+    assert sum("FROM report_blocks WHERE first =" in each for each in statements) == 1
+    assert [part.key for part in parts] == sorted(part.key for part in parts)
+    found: dict[tuple[bytes, int], list[int]] = {}
+    for part in parts:
+        (number,) = {bucket_of(each) % 3 for each in part.ids}
+        slots = unpack(plaintexts_of(part.blob, task.profile()), task.profile())
+        found[part.class_id, number] = np.flatnonzero(slots.bins).tolist()
+        assert part.weight == len(part.ids) == slots.bins.sum() // SAMPLES
+        assert part.id_checksum == id_checksum(part.ids).to_bytes(32, "big")
+    expected: dict[tuple[bytes, int], list[int]] = {}
+    for number, each in enumerate(arrivals):
+        expected.setdefault((each.class_id, bucket_of(each.report_id) % 3), []).append(number)
+    assert found == expected
+
+
+def test_thinning_and_splitting_leave_reports_that_are_coming_in_out_of_the_sums(
+    tmp_path: Path, plain: Task
+) -> None:
+    clock = ManualClock(NOW_S)
+    with (
+        ShardService(tmp_path / "old", plain, clock, placed=True) as old,
+        ShardService(tmp_path / "new", plain, clock, placed=True) as new,
+    ):
+        everything = frozenset(map(BucketId, range(256)))
+        half = frozenset(map(BucketId, range(128)))
+        old.moves.settle(Placement(1, half))
+        new.moves.settle(Placement(1, everything - half))
+        arrivals = some(plain, range(60))
+        for each in arrivals:
+            (old if bucket_of(each.report_id) < 128 else new).accept([each])
+        old.moves.seal(half, epoch=2)
+        new.moves.receive(old.moves.export(half, epoch=2))
+        (key,) = map(SumKey._make, hits(new))
+        new.regroup.thin({key: 1})
+        new.regroup.split(key.class_id, {arrivals[0].snippet_hash: ClassId(b"o" * 16)})
+        new.moves.settle(Placement(3, everything))
+        wanted = [each.report_id for each in arrivals if kept(each.report_id, 1)]
+        (found,) = hits(new).values()
+        assert found == [*(int(report_id(at) in wanted) for at in range(128)), len(wanted)]
+
+
 def asked(path: Path) -> Counter[str]:
     """What the operator's query says while the shard runs."""
     with closing(sqlite3.connect(path)) as database:
@@ -340,7 +413,7 @@ def test_a_class_in_a_block_is_split_and_thinned(shard: ShardService, plain: Tas
     other = ClassId(b"o" * 16)
     shard.regroup.split(a.class_id, {a.snippet_hash: other})
     assert {key[0] for key in hits(shard)} == {other, one(plain, 0, name="b").class_id}
-    shard.regroup.thin(SumKey(other, 0, batch.batch), 1)
+    shard.regroup.thin({SumKey(other, 0, batch.batch): 1})
     (weight,) = [found[-1] for key, found in hits(shard).items() if key[0] == other]
     assert 0 < weight < 20
 

@@ -80,7 +80,7 @@ def test_a_released_batch_is_not_split(shard: ShardService, reports: Reports) ->
 def test_the_parts_of_a_thinned_class_keep_its_rate(shard: ShardService, reports: Reports) -> None:
     shard.accept(mixed(reports))
     (batch,) = shard.batches()
-    shard.regroup.thin(SumKey(reports.class_id("large"), 0, BatchId(batch.batch)), 1)
+    shard.regroup.thin({SumKey(reports.class_id("large"), 0, BatchId(batch.batch)): 1})
     new = reports.class_id("y alone")
     shard.regroup.split(reports.class_id("large"), {snippet_hash("y"): new})
     totals = {total.class_id: total for total in shard.sums(batch.batch)}

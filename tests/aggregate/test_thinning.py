@@ -102,8 +102,8 @@ def test_a_thinned_sum_holds_exactly_the_reports_that_are_kept(
         shard.accept([*arrivals[:40], reports.one(99, name="b")])
         (batch,) = shard.batches()
         large = SumKey(arrivals[0].class_id, 0, BatchId(batch.batch))
-        shard.regroup.thin(large, 1)
-        shard.regroup.thin(large, 1)
+        shard.regroup.thin({large: 1})
+        shard.regroup.thin({large: 1})
         outcomes = [answer.outcome for answer in shard.accept(arrivals)]
         assert outcomes[:40] == [Outcome.KNOWN] * 40
         assert outcomes[40:] == [
@@ -130,4 +130,4 @@ def test_a_released_sum_is_not_thinned(
         (batch,) = shard.batches()
         shard.close_batch(batch.batch)
         with pytest.raises(ValueError, match="released"):
-            shard.regroup.thin(SumKey(reports.class_id("a"), 0, BatchId(batch.batch)), 1)
+            shard.regroup.thin({SumKey(reports.class_id("a"), 0, BatchId(batch.batch)): 1})
