@@ -17,7 +17,7 @@ from penrose_ray.actors.shard import Shard
 from penrose_ray.errors import JournalError, PenroseError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penrose_ray.aggregate.routing import Table
@@ -41,7 +41,8 @@ class ShardPool:
         self._mutex = threading.RLock()
         self._directory: Handle = None
         self._gateway: Handle = None
-        self.working: dict[str, Handle] = {}
+        self.working: Mapping[str, Handle] = {}
+        """Replaced, never changed: several threads go through it."""
         self._coming: dict[str, tuple[Handle, Handle]] = {}
         """Shards that were asked for, with the reference of their `ready`."""
 
@@ -103,7 +104,8 @@ class ShardPool:
             name = max(self.working, key=_number)
             if self.place([each for each in self.working if each != name]).buckets_of(name):
                 raise ShardGoneError(f"{name} has buckets left.", remedy="Try again when all shards work.")
-            handle = self.working.pop(name)
+            handle = self.working[name]
+            self.working = {each: self.working[each] for each in self.working if each != name}
         with contextlib.suppress(JournalError, ray.exceptions.RayActorError):  # nothing in it counts any more
             ask(handle.close.remote())
         ray.kill(handle)
@@ -132,8 +134,7 @@ class ShardPool:
             return
         with contextlib.suppress(HeldError):  # they wait until the release is made
             self.place([*self.working, *came])
-            for name in came:
-                self.working[name] = self._coming.pop(name)[0]
+            self.working = {**self.working, **{name: self._coming.pop(name)[0] for name in came}}
 
     def _has_come(self, name: str) -> bool:
         """Whether a shard that is ready works; one that could not start is ended and asked for no more."""

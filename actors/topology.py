@@ -304,8 +304,8 @@ class Topology:
     def status(self) -> dict[str, object]:
         """Figures of the service, ready for JSON."""
         table = ask(self.directory.table.remote())
-        names = list(self.pool.working)
-        counts = ask([self.pool.working[name].counts.remote() for name in names])
+        working = self.pool.working
+        counts = ask([each.counts.remote() for each in working.values()])
         load = self.pool.load()
         return {
             "url": self.url,
@@ -323,7 +323,7 @@ class Topology:
                     "busy_s": round(load.busy_s.get(name, 0.0), 2),
                     "outcomes": count.outcomes,
                 }
-                for name, count in zip(names, counts, strict=True)
+                for name, count in zip(working, counts, strict=True)
             ],
             "handovers": self.handovers.state(),
             "experiments": self.experiments.state(),
