@@ -43,7 +43,7 @@ class RunningActor:
     """A worker's actor. It is never restarted: what is lost with its node fails."""
 
     def __init__(self, experiment: Experiment) -> None:
-        kind: Handle = ray.remote(num_cpus=experiment.cores)(shell(Worker))
+        kind: Handle = ray.remote(num_cpus=experiment.cores, num_gpus=experiment.gpus)(shell(Worker))
         self._handle: Handle = kind.options(max_concurrency=2).remote(
             experiment.place, dict(experiment.arguments)
         )

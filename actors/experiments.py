@@ -27,6 +27,7 @@ class Experiment:
     """`module:function`; a generator yields its progress, 0 to 1."""
     cores: int = 1
     arguments: Mapping[str, object] = field(default_factory=dict)
+    gpus: float = 0.0
 
 
 class Running(Protocol):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
-import socket
-import threading
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -17,6 +14,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from penrose_ray.actors import cluster
 from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
 from penrose_ray.actors.attested import quote_of
 from penrose_ray.actors.directory import HeldError, ShardGoneError
@@ -29,7 +27,6 @@ from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.live_page import Look, ShardState
 from penrose_ray.actors.matcher import Matcher
 from penrose_ray.actors.processes import end_ray, family
-from penrose_ray.actors.ray_start import start_local
 from penrose_ray.actors.releaser import Releaser
 from penrose_ray.actors.remote import (
     DirectoryActor,
@@ -43,12 +40,12 @@ from penrose_ray.actors.remote import (
 )
 from penrose_ray.actors.scaler import Scaler
 from penrose_ray.actors.sealed_sample import NAME, SealedSample
-from penrose_ray.actors.shard_pool import SHARD_RESOURCE, ShardPool
+from penrose_ray.actors.shard_pool import ShardPool
 from penrose_ray.actors.thinner import Thinner
 from penrose_ray.aggregate.balance import Decision
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.envelope import ServiceKey
-from penrose_ray.errors import ConfigError, JournalError, PenroseError, PlacementError
+from penrose_ray.errors import ConfigError, JournalError, PenroseError
 from penrose_ray.task import Task, read_signed, signer_of, verify
 from penrose_ray.telemetry import snapshot
 from penrose_ray.types import BatchId
@@ -70,13 +67,9 @@ T = TypeVar("T")
 _LOG = logging.getLogger("penrose_ray.service")
 DESIGN_SERVER = "penrose_ray.actors.design_server:DesignServer"
 SHARED_DESIGN_SERVER = "penrose_ray.actors.design_server:SharedDesignServer"
-_OBJECT_STORE_BYTES = 128 * 2**20
 _FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
-_CONNECT_TIMEOUT_S = 5.0
 _HAND_OVER_TIMEOUT_S = 30.0
 """How long an ending service waits for the batch that is being handed over."""
-_SERVICE_ACTORS = 3
-"""Matcher, directory and gateway; a design server, shards and clients come on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +91,6 @@ class Progress:
         return sum(each.samples for each in self.clients)
 
 
-def requested_cpus(settings: Settings) -> int:
-    """Logical CPUs that the graph asks of Ray: one an actor."""
-    clients = sum(each.count for each in settings.clients)
-    fleets = any(each.kind == "fleet" for each in settings.clients)
-    service = _SERVICE_ACTORS + settings.design_server.is_here + most_shards(settings)
-    return service + clients + fleets * (1 + settings.service.encryptors)
-
-
-def experiment_cpus(settings: Settings) -> int:
-    """Logical CPUs that experiments may have while shards do not need them."""
-    return sum(settings.service.experiment_queues.values())
-
-
-def most_shards(settings: Settings) -> int:
-    """Shards that the scaler may start."""
-    return max(settings.service.shards, settings.service.most_shards)
-
-
 class Topology:
     """A running service with its clients."""
 
@@ -126,7 +101,7 @@ class Topology:
         self._clock = clock or SystemClock()
         self._others = set(family(os.getpid()))
         try:
-            _start_ray(settings)
+            cluster.start(settings)
             self._build(settings, draft)
         except BaseException:
             self.close()
@@ -195,7 +170,7 @@ class Topology:
         timetable = Timetable.of(self.task, settings.service.handover_every_s)
         self.handovers = HandOvers(self._releaser, timetable, self._clock)
         self.scaler = Scaler(
-            self.pool, self._clock, least=settings.service.shards, most=most_shards(settings)
+            self.pool, self._clock, least=settings.service.shards, most=cluster.most_shards(settings)
         )
         self._build_for_fleets(settings, home)
         self._build_experiments(settings)
@@ -233,16 +208,16 @@ class Topology:
             self.experiments.add_queue(name, cores)
         for each in settings.experiments:
             self.experiments.submit(
-                Experiment(each.name, each.queue, each.place, each.cores, dict(each.arguments))
+                Experiment(each.name, each.queue, each.place, each.cores, dict(each.arguments), each.gpus)
             )
 
     def _cores_left(self) -> int:
         """Logical CPUs that the service's actors, its clients and the shards to come leave."""
         settings = self._settings
         shards = len(self.pool.working) + self.pool.pending()
-        service = requested_cpus(settings) - most_shards(settings) + shards
+        service = cluster.requested_cpus(settings) - cluster.most_shards(settings) + shards
         total = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-        return min(total - service, experiment_cpus(settings))
+        return min(total - service, cluster.experiment_cpus(settings))
 
     def _client(self, settings: ClientSettings, copy: int) -> Handle:
         if settings.kind == "fleet":
@@ -256,8 +231,10 @@ class Topology:
             }
         )
         policy = self._settings.policy_file.absolute()
-        return actor(LiveClient, max_concurrency=2).remote(
-            own, policy, self.url, self.signed_task, self._signer
+        url = f"http://{cluster.client_host(self._settings)}:{self._listen_at[1]}"
+        gpus = cluster.gpus_of(settings, self._settings)
+        return actor(LiveClient, max_concurrency=2, num_gpus=gpus).remote(
+            own, policy, url, self.signed_task, self._signer
         )
 
     def start_clients(self) -> None:
@@ -480,74 +457,6 @@ def _here(kind: type, **options: object) -> Handle:
     """`kind` as an actor on this node while it has room: its files are here, clients know its address."""
     node = ray.get_runtime_context().get_node_id()
     return actor(kind, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True), **options)
-
-
-def _start_ray(settings: Settings) -> None:
-    """Start or join Ray, which takes SIGTERM for itself: the caller's handler is put back."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        _init_ray(settings)
-    except SystemExit as error:  # Ray's handler, while it starts
-        raise KeyboardInterrupt from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
-def _init_ray(settings: Settings) -> None:
-    wanted = requested_cpus(settings)
-    if not settings.service.ray_address:
-        start_local(
-            num_cpus=requested_cpus(settings) + experiment_cpus(settings),
-            num_gpus=0,
-            resources={SHARD_RESOURCE: most_shards(settings)},
-            object_store_memory=_OBJECT_STORE_BYTES,
-            namespace="penrose",
-        )
-        return
-    _require_reachable(settings.service.ray_address)
-    _join_ray(settings.service.ray_address)
-    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    short = {
-        name: (need, have.get(name, 0))
-        for name, need in (
-            ("CPU", wanted - most_shards(settings) + settings.service.shards),  # more come with their nodes
-            (SHARD_RESOURCE, settings.service.shards),
-        )
-        if have.get(name, 0) < need
-    }
-    if short:
-        ray.shutdown()
-        text = ", ".join(
-            f"{name} {need} (the cluster has {there:g})" for name, (need, there) in short.items()
-        )
-        raise PlacementError(
-            f"The actor graph needs {text}.",
-            remedy="Add nodes, start them with --resources for shards, or lower service.shards and clients.",
-        )
-
-
-def _join_ray(address: str) -> None:
-    try:
-        ray.init(address=address, namespace="penrose", log_to_driver=False)
-    except ConnectionError as error:
-        raise PlacementError(
-            f"The Ray cluster at {address} takes no connection from here.",
-            remedy="Where its head asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
-            "RAY_AUTH_TOKEN_PATH; also compare the versions of Ray.",
-        ) from error
-
-
-def _require_reachable(address: str) -> None:
-    """Ray itself tries for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
-    except (OSError, ValueError) as error:
-        raise PlacementError(
-            f"No Ray cluster answers at {address}: {error}.",
-            remedy="Give the HOST:PORT that ray start printed.",
-        ) from error
 
 
 def _design_server(settings: Settings, draft: TomlFile) -> tuple[object, ...]:

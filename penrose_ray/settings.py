@@ -190,6 +190,8 @@ class ClientSettings(EnrolmentSettings):
     """`gpu` runs a program, `replay` plays a recording, `fleet` simulates clients by the ten thousand."""
     program: str = ""
     """For `gpu`: a program of penrose_ray.actors.programs."""
+    gpus: float = Field(default=1.0, ge=0)
+    """For `gpu` on a joined cluster: GPUs that it takes; 0 for a program that runs on CPUs, as with PoCL."""
     trace: str = ""
     """For `replay`: a trace file, or `bundled`."""
     repeat: int = Field(default=1, ge=1)
@@ -269,6 +271,8 @@ class ExperimentSettings(Section):
     """`module:function`; a generator yields its progress, 0 to 1."""
     cores: int = Field(default=1, ge=1)
     """Logical CPUs that it takes."""
+    gpus: float = Field(default=0.0, ge=0)
+    """GPUs that it takes of a joined cluster."""
     arguments: dict[str, Any] = {}
     """Of the function, by name."""
 

@@ -53,8 +53,8 @@ def test_a_graph_that_does_not_fit_is_refused_with_the_numbers(
     )
     with pytest.raises(PlacementError) as caught:
         build(*settings)
-    assert "CPU 13 (the cluster has 6)" in caught.value.message
-    assert "shard 9 (the cluster has 2)" in caught.value.message
+    assert "CPU 13 (6 free of 6)" in caught.value.message
+    assert "shard 9 (2 free of 2)" in caught.value.message
 
 
 def test_all_but_the_shards_stay_where_the_service_was_started(

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from e2e.service_config import settings_in
 
+from penrose_ray.actors.cluster import requested_cpus
 from penrose_ray.actors.fleet import Fleet, FleetSettings
 from penrose_ray.actors.remote import ask, named
-from penrose_ray.actors.topology import build, requested_cpus
+from penrose_ray.actors.topology import build
 from penrose_ray.sim.settings import load_simulation, scenario_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from e2e import fleet
 from e2e.service_config import settings_in
 from prometheus_client.parser import text_string_to_metric_families
 
+from penrose_ray.actors.cluster import requested_cpus
 from penrose_ray.actors.remote import ask
-from penrose_ray.actors.topology import build, requested_cpus
+from penrose_ray.actors.topology import build
 from penrose_ray.clock import SystemClock
 from penrose_ray.errors import TransportError
 from penrose_ray.settings import load_settings
