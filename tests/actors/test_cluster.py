@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 OPENCL = (
-    'task.counters=[{name="duration", unit="ns", source="opencl", vendors=["pocl", "nvidia", "amd", "intel"], '
+    'task.counters=[{name="duration", unit="ns", source="opencl", vendors=["pocl", "nvidia", "amd"], '
     'scale="log", low=100.0, high=1e9}]'
 )
 GPU_CLIENT = """
