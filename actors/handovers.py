@@ -107,8 +107,8 @@ class HandOvers:
         wall_s = self._clock.now_s()
         late_s = {batch: wall_s - self._timetable.time_of(batch) for batch in waiting}
         RELEASE_OVERDUE.set(max(0.0, *late_s.values()) if late_s else 0.0)
-        due = [batch for batch in waiting if late_s[batch] >= 0]
-        if self._timetable.every_s and due and now_s >= self._retry_s:
+        due = [batch for batch in waiting if late_s[batch] >= 0 and not self._rests(batch, now_s)]
+        if self._timetable.every_s and due:
             self._thread = threading.Thread(target=self._run, args=(due,), name="hand-over", daemon=True)
             self._thread.start()
 
@@ -116,6 +116,10 @@ class HandOvers:
     def is_running(self) -> bool:
         """Whether batches are being handed over."""
         return self._thread is not None and self._thread.is_alive()
+
+    def _rests(self, batch: BatchId, now_s: float) -> bool:
+        """Whether it failed and it is too early to try it again."""
+        return batch in self._failing and now_s < self._retry_s
 
     def _run(self, due: Sequence[BatchId]) -> None:
         handed_over: list[Handover] = []
@@ -127,15 +131,19 @@ class HandOvers:
                 handed_over.append(self._releaser.release(batch))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
                 failed[batch] = Failure.of(error)
-        self._note(failed)
+        self._note(due, failed)
         self._ended.append(Attempt(tuple(handed_over), failed))
 
-    def _note(self, failed: dict[BatchId, Failure]) -> None:
-        self._failing = failed
-        HANDOVER_FAILING.set(len(failed))
+    def _note(self, tried: Sequence[BatchId], failed: dict[BatchId, Failure]) -> None:
+        rest = {batch: failure for batch, failure in self._failing.items() if batch not in tried}
+        self._failing = rest | failed
+        HANDOVER_FAILING.set(len(self._failing))
         now_s = self._look_s = self._monotonic_s()
-        self._retry_s = now_s + self._pause_s if failed else now_s
-        self._pause_s = min(2 * self._pause_s, _LAST_RETRY_S) if failed else _FIRST_RETRY_S
+        if failed:
+            self._retry_s = now_s + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LAST_RETRY_S)
+        elif not rest:
+            self._pause_s = _FIRST_RETRY_S
 
     def ended(self) -> list[Attempt]:
         """Attempts that have ended since the last call."""

@@ -205,7 +205,6 @@ def test_a_failure_is_told_tried_again_ever_later_and_holds_up_no_other_batch(wo
     first, second = world.take(hours_ago=6), world.take()
     world.clock.advance(DAY_S)
     obstacle = world.releaser.desk._prepared(first)
-    obstacle = obstacle.with_name(f"{obstacle.name}.part")
     obstacle.mkdir()
     assert attempt(handovers) == ([second], [first])
     assert HANDOVER_FAILING.value() == 1
@@ -219,12 +218,20 @@ def test_a_failure_is_told_tried_again_ever_later_and_holds_up_no_other_batch(wo
         world.clock.advance(1)
         handovers._look_s = 0.0
         assert attempt(handovers) == ([], [first])
+    world.clock.advance(DAY_S - 3 * 3600)
+    third = world.take()
+    world.clock.advance(DAY_S)
+    assert attempt(handovers) == ([third], [first])
+    fourth = world.take(hours_ago=30)
+    handovers._look_s = 0.0
+    assert attempt(handovers) == ([fourth], []), "what has not failed does not wait"
+    assert HANDOVER_FAILING.value() == 1
     obstacle.rmdir()
     world.clock.advance(3600)
     assert attempt(handovers) == ([first], [])
     assert HANDOVER_FAILING.value() == 0
     assert handovers.state()["failing"] == {}
-    assert sorted(world.released()) == [first, second]
+    assert sorted(world.released()) == sorted([first, second, third, fourth])
 
 
 def test_two_never_run_at_once_by_hand_or_not(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -69,11 +70,9 @@ class World:
     def batch(self, hours_ago: int) -> BatchId:
         return BatchId(self.hour - hours_ago)
 
-    def part(self, batch: BatchId, kind: str) -> Path:
-        """The file that the desk writes before it gets its name."""
-        names = {"prepared": f".{self.task.task_id.hex()}-{batch}.prepared", "members": ""}
-        name = names[kind] or self.published.members_path(batch).name
-        return self.published.ledger_path.with_name(f"{name}.part")
+    def prepared(self, batch: BatchId) -> Path:
+        """The hand-over before it is in the ledger."""
+        return self.home / "releases" / f".{self.task.task_id.hex()}-{batch}.prepared"
 
     def status(self) -> dict[str, Any]:
         """What `penrose status` says of hand-overs."""
@@ -107,17 +106,20 @@ def test_every_report_is_handed_over_once_whatever_stops_the_service(world: Worl
     records = one_bin_each(world.task, CLASSES)[:40]
     first, second, third = (world.batch(hours_ago) for hours_ago in (5, 4, 3))
 
-    os.mkfifo(world.part(first, "members"))  # whoever opens it to write waits: half of a hand-over
+    world.published.members_path(first).mkdir()  # half of a hand-over: closed, prepared, not in the ledger
     world.send(records[0], 5)
-    wait_until(lambda: world.part(first, "prepared").with_suffix("").exists())
-    assert world.status()["running"]
-    for number, record in enumerate(records[1:]):
-        world.send(record, (5, 4, 3, 0)[number % 4])
-    world.kill()
+    wait_until(lambda: str(first) in world.status()["failing"])
+    assert world.prepared(first).exists()
+    with (world.home / "releases" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # and another one that has begun
+        for number, record in enumerate(records[1:]):
+            world.send(record, (5, 4, 3, 0)[number % 4])
+        wait_until(lambda: world.status()["running"])
+        world.kill()
     assert world.released() == []
 
-    world.part(first, "members").unlink()
-    world.part(third, "prepared").mkdir()
+    world.published.members_path(first).rmdir()
+    world.prepared(third).mkdir()
     world.start()
     wait_until(lambda: str(third) in world.status()["failing"])
     assert world.released() == [first, second], "the third met an obstacle"
@@ -126,7 +128,7 @@ def test_every_report_is_handed_over_once_whatever_stops_the_service(world: Worl
     assert world.service.wait() == 0
     assert any(f"batch {third} was not handed over" in line for line in world.service.lines)
 
-    world.part(third, "prepared").rmdir()
+    world.prepared(third).rmdir()
     world.start()
     wait_until(lambda: world.released() == [first, second, third])
     now_s = SystemClock().now_s()
@@ -142,7 +144,8 @@ def test_every_report_is_handed_over_once_whatever_stops_the_service(world: Worl
     assert total.total() == len(total) == len(records), "each report once: it alone sets its bin"
     log = read_audit((world.home / "state" / FILE).read_bytes(), FILE)
     told = [(each.event, each.detail.split(":")[0]) for each in log if "hand" in each.event]
-    assert told[:3] == [
+    assert told[:4] == [
+        ("hand-over failed", f"batch {first}"),
         ("handed over", f"batch {first}"),
         ("handed over", f"batch {second}"),
         ("hand-over failed", f"batch {third}"),
