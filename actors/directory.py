@@ -49,7 +49,7 @@ class ShardGoneError(PenroseError):
 
 
 class HeldError(PenroseError):
-    """No bucket moves while a release is being made."""
+    """Making a release and moving buckets are in each other's way."""
 
     code = "busy"
     exit_code = 40
@@ -145,10 +145,15 @@ class DirectoryService:
 
         Raises:
             ShardGoneError, JournalError: a move under way could not be finished; nothing is held.
+            HeldError: nothing was held, for the directory restarted: buckets may have moved meanwhile.
         """
         with self._mutex:
             if held:
                 self._carry_out(self._directory.resume())
+            elif not self._held:
+                raise HeldError(
+                    "The directory restarted while a release was being made.", remedy="Make it again."
+                )
             self._held = held
             self._carry_out(self._directory.handle(Held(held)))
 

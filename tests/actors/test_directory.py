@@ -184,6 +184,15 @@ def test_no_bucket_moves_while_a_release_is_made(shards: Shards, tmp_path: Path)
     assert set(service.place(["a", "b", "c"]).owners) == {"a", "b", "c"}
 
 
+def test_a_release_hears_that_a_restarted_directory_held_nothing(shards: Shards, tmp_path: Path) -> None:
+    path = tmp_path / "directory.json"
+    DirectoryService(path, ["a", "b"], shards).hold(held=True)
+    restarted = DirectoryService(path, ["a", "b"], shards)
+    restarted.place(["a", "b", "c"])
+    with pytest.raises(HeldError, match="restarted"):
+        restarted.hold(held=False)
+
+
 def test_a_shard_that_stays_away_is_given_up_and_settled_when_it_is_back(
     shards: Shards,
     arrivals: list[Arrival],
