@@ -303,6 +303,8 @@ def measure(rounds: int) -> dict[str, object]:
         "rss_mb": significant(always.memory["rss"]),
         "rss_anonymous_mb": significant(always.memory["anonymous"]),
         "rss_peak_mb": significant(always.memory["peak"]),
+        "rss_mb_within_budget": significant(within.memory["rss"]),
+        "rss_anonymous_mb_within_budget": significant(within.memory["anonymous"]),
         "rss_budget_ratio": significant(always.memory["rss"] / BUDGET_MB_A_GPU),
         "reports_in_run": within.reports + always.reports,
         "bytes_per_report": significant(report_bytes),
