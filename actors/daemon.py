@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import shutil
-import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -15,13 +10,10 @@ import numpy as np
 from penrose_ray import memory
 from penrose_ray.actors.client import NOT_ENROLLED, Client, Enrolled
 from penrose_ray.capture.guard import OverheadGuard
-from penrose_ray.capture.ring_source import remove_rings
 from penrose_ray.capture.source import InPrograms
-from penrose_ray.errors import ConfigError, KeyPermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from penrose_ray.actors.client import ClientCounts
     from penrose_ray.actors.moments import Moments
@@ -35,84 +27,11 @@ if TYPE_CHECKING:
     from penrose_ray.transport.outbox import Outbox
     from penrose_ray.wire import Report
 
-_PID = "client.pid"
 _IDLE_S = 0.1
 _LONGEST_IDLE_S = 0.5
 """A ring holds a second of the fastest program seen."""
-_STOP_S = 20.0
 _TIDY_S = 20.0
 """Between returns of free memory; a return takes some 2 ms and gives 5 MB after the start."""
-
-
-class StateDirectory:
-    """Everything that a client keeps on a host: rings, spool, key, notes; for its owner only."""
-
-    def __init__(self, path: Path) -> None:
-        """Make the directory, or check that nobody else can open it.
-
-        Raises:
-            KeyPermissionError: others may enter it.
-        """
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.stat().st_mode & 0o077:
-            raise KeyPermissionError(
-                f"{path} can be opened by others.", remedy=f"Run chmod 700 {path} or choose another --state."
-            )
-        self.path = path
-        self.rings = path / "rings"
-        self.spool = path / "spool.sqlite"
-        self.spool_key = path / "spool.key"
-        self.sent = path / "sent.sqlite"
-        self.tokens = path / "tokens.sqlite"
-        self._lock: int | None = None
-
-    def lock(self) -> None:
-        """Be the only client on this directory until `release`.
-
-        Raises:
-            ConfigError: another client runs.
-        """
-        self._lock = os.open(self.path / _PID, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"Another client runs on {self.path}.", remedy="Stop it with penrose client off."
-            ) from error
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, str(os.getpid()).encode())
-
-    def release(self) -> None:
-        """Let another client run here."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def switch_off(self) -> bool:
-        """Stop the client that runs here and delete all state; returns whether one ran."""
-        pid = self._running()
-        if pid is not None:
-            os.kill(pid, signal.SIGTERM)
-            deadline = time.monotonic() + _STOP_S
-            while self._running() is not None and time.monotonic() < deadline:
-                time.sleep(_IDLE_S)
-            if self._running() is not None:
-                os.kill(pid, signal.SIGKILL)
-        remove_rings(self.rings)
-        shutil.rmtree(self.path)
-        return pid is not None
-
-    def _running(self) -> int | None:
-        """Process that holds the lock, None when nobody does."""
-        with contextlib.suppress(FileNotFoundError):
-            file = os.open(self.path / _PID, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return int(os.read(file, 20) or b"0") or None
-            finally:
-                os.close(file)
-        return None
 
 
 class _Programs:

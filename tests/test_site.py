@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import itertools
 import re
 import shlex
 import subprocess
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""Of the click that typer brings."""
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
@@ -109,21 +112,34 @@ def test_every_field_of_a_report_has_an_entry(reference: ModuleType) -> None:
     assert re.findall(r"^\| \d+ \| `(\w+)`", page, re.MULTILINE) == names
 
 
-@pytest.mark.parametrize(("page", "line"), console_lines())
-def test_a_shown_command_exists_with_its_options(page: str, line: str) -> None:
+def refuse_wrong(line: str, where: str) -> None:
+    """Fail unless penrose takes the words of this line: its command, options and all that is needed."""
     line = re.sub(r"\$\(.*?\)", "", line.partition("  #")[0])
-    for part in re.split(r"\s(?:&&|\|)\s", line):
-        words = [word for word in shlex.split(part, comments=True) if "=" not in word or word[0] == "-"]
+    for part in re.split(r"\s(?:&&|\||>)\s", line):
+        words = list(itertools.dropwhile(lambda word: "=" in word, shlex.split(part, comments=True)))
         if not words or Path(words[0]).name != "penrose":
             continue
         command, rest = tree(), words[1:]
         while rest and rest[0] in getattr(command, "commands", {}):
             command, rest = command.commands[rest[0]], rest[1:]
-        assert not hasattr(command, "commands"), f"{page}: {part}: no such command"
-        known = {name for parameter in command.params for name in parameter.opts}
-        own = rest[: rest.index("--")] if "--" in rest else rest
-        used = {word.partition("=")[0] for word in own if re.match(r"--?[a-z]", word)}
-        assert used <= known | {"--help", "-h"}, f"{page}: {part}"
+        assert not hasattr(command, "commands"), f"{where}: {part}: no such command"
+        try:
+            command.make_context(str(command.name), rest)
+        except typer.Exit:
+            continue  # help was asked for
+        except UsageError as error:
+            pytest.fail(f"{where}: {part}: {error}")
+
+
+@pytest.mark.parametrize(("page", "line"), console_lines())
+def test_a_shown_command_exists_and_takes_these_words(page: str, line: str) -> None:
+    refuse_wrong(line, page)
+
+
+@pytest.mark.parametrize("name", sorted(LEAVES))
+def test_the_example_of_a_command_is_one_that_it_takes(name: str) -> None:
+    for line in re.findall(r"^Example: (.*)$", LEAVES[name].help or "", re.MULTILINE):
+        refuse_wrong(line, name)
 
 
 @pytest.mark.parametrize(("page", "line"), console_lines())

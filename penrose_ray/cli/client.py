@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from penrose_ray.cli.given import SocksOption, content_of
+from penrose_ray.cli.given import SocksOption, content_of, quoted
 from penrose_ray.cli.output import say
+from penrose_ray.cli.receipts import Receipts
 from penrose_ray.cli.trusted import SignerOption, trusted_task
 from penrose_ray.cli.watched import (
     DEFAULT_BUS,
@@ -24,11 +25,12 @@ from penrose_ray.cli.watched import (
     BusOption,
     DbcOption,
     ExporterOption,
-    SourceName,
     SourceOption,
     TraceOption,
     Watched,
+    source_for,
     source_of,
+    variables,
 )
 from penrose_ray.errors import ConfigError, PolicyError
 from penrose_ray.transport.pace import Pace
@@ -37,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penrose_ray.actors.client import Enrolled
-    from penrose_ray.actors.daemon import StateDirectory
     from penrose_ray.actors.moments import Moments
     from penrose_ray.actors.sent_reports import SentReports
+    from penrose_ray.actors.state_directory import StateDirectory
     from penrose_ray.capture.guard import Duty
     from penrose_ray.capture.source import EventSource
     from penrose_ray.policy import OwnerPolicy
@@ -56,6 +58,14 @@ DEFAULT_STATE = Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expandu
 StateOption = Annotated[Path, typer.Option("--state", help="Where rings, spool and key lie.")]
 
 
+ReceiptsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--receipts", help="Note the ids of this host's reports here, to check them with later; private."
+    ),
+]
+
+
 @app.command("run")
 def run(  # noqa: PLR0913 - each argument is an option of the command
     task_file: Annotated[Path, typer.Argument(metavar="TASK", help="The signed task.")],
@@ -64,7 +74,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     ],
     policy_file: Annotated[Path, typer.Option("--policy", help="The owner's policy.toml.")],
     signer: SignerOption = "",
-    source: SourceOption = SourceName.OPENCL,
+    source: SourceOption = None,
     trace: TraceOption = None,
     state: StateOption = DEFAULT_STATE,
     *,
@@ -78,23 +88,30 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     gap_s: Annotated[
         float, typer.Option("--gap-s", min=0, help="Mean pause between two uploads; 0 for none.")
     ] = 300.0,
+    receipts: ReceiptsOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent instead.")] = False,
 ) -> None:
     """Watch this host's GPU programs for a task and send sealed reports until SIGTERM or Ctrl-C.
 
     Example: penrose client run fleet.task --gateway http://HOST:8443 --policy policy.toml --signer 3f0c...
 
-    Programs are captured when they are started with the variables that `penrose client env` prints. The
-    sources nvml, dcgm, can and perfetto read whole devices: one class for each model, beside all programs.
+    Programs are captured when they are started by `penrose client env`, or with the variables that it prints.
+    Sources nvml, dcgm, can and perfetto read whole devices: one class for each model, beside all programs.
     """
-    from penrose_ray.actors.daemon import HostClient, StateDirectory  # noqa: PLC0415 - numpy and capture
+    from penrose_ray.actors.daemon import HostClient  # noqa: PLC0415 - numpy and capture
+    from penrose_ray.actors.state_directory import RINGS, StateDirectory  # noqa: PLC0415
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
+    from penrose_ray.transport.route import kind_of  # noqa: PLC0415
 
+    kind_of(gateway, socks)
     task = trusted_task(content_of(task_file, ConfigError), signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     policy = _policy(policy_file)
     policy.check(task)
+    source = source_for(task, source, where := Watched(state / RINGS, trace, exporter, dbc, bus))
+    if dry_run and receipts:
+        raise ConfigError("--receipts: a dry run sends nothing.", remedy="Leave it out.")
     directory = StateDirectory(state)
     directory.lock()
     with contextlib.ExitStack() as stack:
@@ -107,7 +124,10 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         else:
             outbox = _outbox(task, policy, gateway, directory, stack, socks=socks, pace=Pace(gap_s))
             parts = _kept(task, enrolment, outbox, directory, stack)
-        watched = source_of(source, Watched(directory.rings, trace, exporter, dbc, bus), task)
+            if receipts:
+                parts = parts._replace(on_contribution=stack.enter_context(Receipts(receipts)).note)
+        directory.watched.write_text(source)
+        watched = source_of(source, where, task)
         client = HostClient(
             watched,
             task,
@@ -127,21 +147,30 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 
 
 @app.command("env")
-def env(state: StateOption = DEFAULT_STATE, source: SourceOption = SourceName.OPENCL) -> None:
-    """Print the variables under which a program's launches reach the client of this host.
+def env(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- CMD...]", help="Run this under the variables instead.")
+    ] = None,
+    state: StateOption = DEFAULT_STATE,
+    source: SourceOption = None,
+) -> None:
+    """Start a program whose launches reach the client of this host, or print the variables for that.
 
-    Example: env $(penrose client env) python train.py
+    Example: penrose client env -- python train.py
+
+    Without a program the variables are printed as a shell reads them: eval "env $(penrose client env) CMD".
     """
-    from penrose_ray.actors.daemon import StateDirectory  # noqa: PLC0415
+    from penrose_ray.actors.state_directory import StateDirectory  # noqa: PLC0415
 
     directory = StateDirectory(state)
-    if source is SourceName.CUDA:
-        from penrose_ray.capture.injection import cuda_environment as environment  # noqa: PLC0415
-    elif source is SourceName.OPENCL:
-        from penrose_ray.capture.preload import opencl_environment as environment  # noqa: PLC0415
-    else:
-        raise ConfigError(f"--source {source} needs no variables.", remedy="Use --source opencl or cuda.")
-    for name, value in environment(directory.rings, {}).items():
+    if command:
+        try:
+            os.execvpe(command[0], command, variables(directory.rings, directory.watched, source, os.environ))  # noqa: S606 - the owner's
+        except OSError as error:
+            raise ConfigError(
+                f"{command[0]} cannot be started: {error.strerror}.", remedy="Check the program's name."
+            ) from error
+    for name, value in variables(directory.rings, directory.watched, source, {}).items():
         typer.echo(f"{name}={shlex.quote(value)}")
 
 
@@ -151,13 +180,19 @@ def off(state: StateOption = DEFAULT_STATE) -> None:
 
     Example: penrose client off
     """
-    from penrose_ray.actors.daemon import StateDirectory  # noqa: PLC0415
+    from penrose_ray.actors.state_directory import StateDirectory  # noqa: PLC0415
 
+    if state.is_symlink():
+        raise ConfigError(
+            f"{state} is a symbolic link.", remedy=f"Name what it leads to: --state {quoted(state.resolve())}"
+        )
     if not state.exists():
         say(f"nothing to switch off: there is no {state}")
         return
-    ran = StateDirectory(state).switch_off()
-    say(f"{'stopped' if ran else 'no client ran'}; {state} deleted")
+    ran, kept = StateDirectory(state).switch_off()
+    say(f"{'stopped' if ran else 'no client ran'}; what clients keep in {state} is deleted")
+    if kept:
+        say(f"kept, for no client wrote it: {', '.join(kept)}")
 
 
 class _Duties:
@@ -207,7 +242,9 @@ def _outbox(
     from penrose_ray.transport.several import AnyOf  # noqa: PLC0415
     from penrose_ray.transport.spool import Spool, spool_key  # noqa: PLC0415
 
-    spool = stack.enter_context(Spool(directory.spool, spool_key(directory.spool_key)))
+    spool = stack.enter_context(
+        Spool(directory.spool, spool_key(directory.spool_key, directory.spool, directory.sent))
+    )
     route = route_to(gateways, task.task_id, directory.path, socks=socks)
     uploader = AnyOf([_attested(way, policy, task) for way in route.ways])
     if not route.anonymous and not pace.mean_gap_s:
@@ -258,7 +295,7 @@ def _kept(
 
     if enrolment.tokens_file is None:
         enrolment = enrolment.model_copy(update={"tokens_file": directory.tokens})
-    key = spool_key(directory.spool_key)
+    key = spool_key(directory.spool_key, directory.spool, directory.sent)
     sent, moments = SentReports(task, directory.sent, key), Moments(key)
     stack.callback(sent.close)
     return _Parts(outbox, enrolled(task, enrolment, SystemClock(), moments), sent, moments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,11 @@ def hexadecimal(option: str, text: str, *, source: str = "") -> bytes:
     except ValueError as error:
         remedy = f"Copy it from {source}." if source else "Copy it whole."
         raise ConfigError(f"{option} {text!r} is not hexadecimal.", remedy=remedy) from error
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(str(path))
 
 
 def content_of(path: Path, kind: type[PenroseError], *, remedy: str = "Check the path.") -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from penrose_ray.errors import ConfigError
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from penrose_ray.transport.http import Dial
     from penrose_ray.transport.uploader import Uploader
     from penrose_ray.types import TaskId
+
+TLS: Final = "tls"
+TLS_FILES: Final = ("client.pem", "client.key", "pins")
+OWN_TOR: Final = "tor"
+TORRC: Final = "torrc"
+"""Names in a client's directory."""
+_LARGEST_PORT: Final = 65_535
 
 
 class Way(NamedTuple):
@@ -50,8 +57,23 @@ def route_to(gateways: Sequence[str], task_id: TaskId, home: Path, *, socks: str
         socks: HOST:PORT of a tor that runs; empty starts one for onion addresses.
 
     Raises:
-        ConfigError: no address, addresses of several kinds, or files that are missing or wrong.
+        ConfigError: no address, addresses of several kinds, files that are missing or wrong, or a
+            `socks` that is none or would not be used.
         TorError: there is no tor program.
+    """
+    kind = kind_of(gateways, socks)
+    if kind == "onion":
+        return _over_tor(gateways, task_id, home, socks)
+    dial = _tls(home / TLS) if kind == "https" else PlainDial()
+    ways = tuple(_way(HttpUploader(each, task_id, dial=dial), each, task_id, dial) for each in gateways)
+    return Route(ways, anonymous=False, close=_nothing)
+
+
+def kind_of(gateways: Sequence[str], socks: str = "") -> str:
+    """`onion`, or the addresses' scheme.
+
+    Raises:
+        ConfigError: as `route_to`.
     """
     kinds = {_kind(each) for each in gateways}
     if len(kinds) != 1:
@@ -60,11 +82,15 @@ def route_to(gateways: Sequence[str], task_id: TaskId, home: Path, *, socks: str
             remedy="Name onion addresses only, or https ones only.",
         )
     kind = kinds.pop()
-    if kind == "onion":
-        return _over_tor(gateways, task_id, home, socks)
-    dial = _tls(home / "tls") if kind == "https" else PlainDial()
-    ways = tuple(_way(HttpUploader(each, task_id, dial=dial), each, task_id, dial) for each in gateways)
-    return Route(ways, anonymous=False, close=_nothing)
+    if socks and kind != "onion":
+        raise ConfigError(
+            f"--socks {socks} would not be used: {gateways[0]} is no onion address, and would see this "
+            "host's own.",
+            remedy="Give the service's http://ADDRESS.onion, or leave --socks out.",
+        )
+    if socks:
+        host_and_port(socks)
+    return kind
 
 
 def _way(uploader: Uploader, url: str, task_id: TaskId, dial: Dial) -> Way:
@@ -83,7 +109,8 @@ def _kind(gateway: str) -> str:
 def _tls(folder: Path) -> Dial:
     from penrose_ray.transport.tls import TlsDial  # noqa: PLC0415 - certificates take 3 MB
 
-    return TlsDial(_pins(folder / "pins"), folder / "client.pem", folder / "client.key")
+    certificate, key, pins = (folder / name for name in TLS_FILES)
+    return TlsDial(_pins(pins), certificate, key)
 
 
 def _over_tor(gateways: Sequence[str], task_id: TaskId, home: Path, socks: str) -> Route:
@@ -96,8 +123,8 @@ def _over_tor(gateways: Sequence[str], task_id: TaskId, home: Path, socks: str) 
     if socks:
         dial, close = SocksDial(SocksPort(host_and_port(socks))), _nothing
     else:
-        more = home / "torrc"
-        dial = OwnTor(home / "tor", lines=more.read_text().splitlines() if more.exists() else ())
+        more = home / TORRC
+        dial = OwnTor(home / OWN_TOR, lines=more.read_text().splitlines() if more.exists() else ())
         close = dial.stop
     ways = tuple(_way(onion_uploader(host, task_id, dial), f"http://{host}", task_id, dial) for host in hosts)
     return Route(ways, anonymous=True, close=close)
@@ -106,7 +133,7 @@ def _over_tor(gateways: Sequence[str], task_id: TaskId, home: Path, socks: str) 
 def host_and_port(text: str) -> tuple[str, int]:
     """Where a tor listens; ConfigError unless it is HOST:PORT."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal() or not 0 < int(port) <= _LARGEST_PORT:
         raise ConfigError(f"{text!r} is no SOCKS port.", remedy="Write HOST:PORT, such as 127.0.0.1:9050.")
     return host, int(port)
 

@@ -7,6 +7,7 @@ file without the key learns how many reports wait.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sqlite3
 import struct
@@ -40,13 +41,39 @@ _TABLE: Final = (
 )
 
 
-def spool_key(path: Path) -> bytes:
-    """The key in that file; a new one is made where there is none.
+def spool_key(path: Path, *sealed: Path) -> bytes:
+    """The key in that file; a new one is made where there is none, and nothing that it would not open.
+
+    Args:
+        path: the key file.
+        sealed: SQLite files whose rows are under this key.
 
     Raises:
+        SpoolError: the key is missing, and rows are there.
         KeyPermissionError, KeyFormatError: as `read_secret`.
     """
+    if not path.exists():
+        for each in sealed:
+            if rows := _rows(each):
+                raise SpoolError(
+                    f"There is no {path}, and only that key opens the {rows} reports in {each}.",
+                    remedy=f"Restore the key from a backup, or give them up: move {each} away.",
+                )
     return own_secret(path, SPOOL_KEY, lambda: secrets.token_bytes(KEY_BYTES))
+
+
+def _rows(path: Path) -> int:
+    """How many rows a file's tables hold; 0 when there is no such file, or none that can be read."""
+    if not path.exists():
+        return 0
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=0)) as db:
+        names = [row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return sum(
+            db.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
+            for name in names
+            if not name.startswith("sqlite_")
+        )
+    return 0
 
 
 class Spool:
@@ -59,7 +86,7 @@ class Spool:
         most_age_s: older reports are dropped instead of sent.
 
     Raises:
-        SpoolError: in use by another process, damaged, or written by a newer version.
+        SpoolError: in use by another process, damaged, under another key, or written by a newer version.
     """
 
     def __init__(
@@ -77,6 +104,7 @@ class Spool:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
             try:
                 self._count, self._bytes, self._next = self._open()
+                self._refuse_another_key()
             except BaseException:
                 self._db.close()
                 raise
@@ -173,6 +201,15 @@ class Spool:
         (last,) = execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
         count, size = execute("SELECT count(*), coalesce(sum(length(sealed)), 0) FROM waiting").fetchone()
         return count, size, last + 1
+
+    def _refuse_another_key(self) -> None:
+        """Raise when there are records and none of them opens: a damaged one is dropped, a key is not."""
+        rows = self._db.execute("SELECT number, sealed FROM waiting ORDER BY number")
+        if self._count and not any(self._opened(*row)[0] for row in rows):
+            raise SpoolError(
+                f"None of the {self._count} reports in {self._path} opens with this client's spool.key.",
+                remedy=f"Restore the key that belongs to it, or give them up: move {self._path} away.",
+            )
 
     def _oldest(self) -> tuple[int, bytes] | None:
         found: tuple[int, bytes] | None = self._db.execute(

@@ -12,7 +12,8 @@ import pytest
 from e2e import fleet
 
 from penrose_ray.actors.client import Client
-from penrose_ray.actors.daemon import HostClient, StateDirectory
+from penrose_ray.actors.daemon import HostClient
+from penrose_ray.actors.state_directory import StateDirectory, SwitchedOff
 from penrose_ray.capture.preload import opencl_environment, opencl_ring_source
 from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, LAUNCHES_AT, RECORD, RingWriter
 from penrose_ray.capture.ring_source import RingSource
@@ -249,7 +250,7 @@ def test_off_deletes_rings_that_programs_still_write(state: StateDirectory) -> N
     program = Program(state.rings, "gemm", 12)
     program.run(snippets=1)
     state.spool.write_bytes(b"reports")
-    assert state.switch_off() is False
+    assert state.switch_off() == SwitchedOff(ran=False, kept=())
     assert not state.path.exists()
     launches = int(program.writer._header[LAUNCHES_AT // 8])
     program.run(snippets=1)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(console|python|sql)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-ELSEWHERE = ("ray job submit", "uv run")
-"""Tested with a cluster of their own in tests/jobs."""
+ELSEWHERE = ("ray job submit", "uv run", "penrose task fetch")
+"""Tested with a cluster of their own in tests/jobs, with a gateway in tests/cli."""
 PROGRAM = "from penrose_ray.actors.programs import stencil\nstencil.run(lambda: False, max_steps=200)\n"
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -27,6 +28,7 @@ from penrose_ray.capture.opencl_device import opencl_counters, pick_device, vend
 from penrose_ray.clock import SystemClock
 from penrose_ray.crypto.envelope import ServiceKey
 from penrose_ray.crypto.packing import unpack
+from penrose_ray.histogram import Counter
 from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S
 from penrose_ray.task import sign, verify
@@ -34,7 +36,6 @@ from penrose_ray.wire import RECORD_BYTES, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from penrose_ray.crypto.keyfile import DesignKeys
 
@@ -190,7 +191,7 @@ def test_a_dry_run_asks_nobody_and_costs_no_token(
     assert {len(bytes.fromhex(each["token"])) for each in shown} == {len(token)}
     assert {len(each["record"]) for each in shown} == {2 * RECORD_BYTES}
     assert len(shown) == len({each["token"] for each in shown}) == 4, "as many as a day's tokens"
-    assert sorted(path.name for path in (home / "state").iterdir()) == ["client.pid"]
+    assert sorted(path.name for path in (home / "state").iterdir()) == ["client.pid", "client.source"]
 
 
 def test_reports_arrive_and_nothing_in_the_request_tells_clients_apart(
@@ -359,6 +360,153 @@ def test_client_that_was_killed_is_restarted_while_programs_run(
         assert len(Taker.taken) > before
         assert not (home / "state").exists()
         assert [each.poll() for each in started] == [None, None]
+
+
+def counters(source: str) -> tuple[Counter, ...]:
+    return (Counter("duration", "ns", source, "nvidia"),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "said"),
+    [
+        ("cupti", ("--source", "opencl"), "Give --source cuda or"),
+        ("opencl", ("--source", "cuda"), "Give --source opencl or"),
+        ("can", (), "--source can --dbc FILE"),
+        ("kineto", (), "Give --source trace --trace FILE."),
+        ("dcgm", ("--source", "cuda"), "--source trace --trace FILE"),
+        ("cupti", (), "--source cuda"),
+    ],
+)
+def test_a_source_that_measures_nothing_of_the_task_is_refused_with_the_one_that_does(
+    call: Call,
+    home: Path,
+    gateway: str,
+    design_keys: DesignKeys,
+    asked: str,
+    more: tuple[str, ...],
+    said: str,
+) -> None:
+    if not more and asked == "cupti" and Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has what the task asks for")
+    (home / "kineto.task").write_bytes(fleet.signed_task(design_keys, counters(asked)).encode())
+    options = arguments(home, gateway, "--dry-run")
+    del options[options.index("--source") : options.index("--state")]
+    code, _, err = call(*options, *more)
+    assert code == 21, err
+    assert said in err
+
+
+def test_a_recording_needs_no_source(call: Call, home: Path, gateway: str) -> None:
+    options = arguments(home, gateway, "--dry-run")
+    place = options.index("--source")
+    del options[place : place + 2]
+    code, out, err = call(*options)
+    assert code == 0, err
+    assert len(out.splitlines()) >= 8
+    code, _, err = call("client", "env", "--state", home / "state")
+    assert code == 10
+    assert "--source trace needs no variables" in err
+
+
+def test_what_the_task_asks_for_is_watched_unasked_and_env_follows(home: Path, live: list[str]) -> None:
+    del live[live.index("--source") : live.index("--source") + 2]
+    state = home / "my state"
+    live[live.index("--state") + 1] = str(state)
+    penrose = [sys.executable, "-m", "penrose_ray.cli.app"]
+    with running(live) as daemon:
+        shell = (
+            f"""eval "env $({shlex.join(penrose)} client env --state '{state}') """
+            f"""{sys.executable} -c {shlex.quote(PROGRAM)}\""""
+        )
+        for command in (
+            [*penrose, "client", "env", "--state", str(state), "--", sys.executable, "-c", PROGRAM],
+            ["bash", "-c", shell],
+        ):
+            before = len(Taker.taken)
+            subprocess.run(command, check=True)
+            wait_for_reports(daemon, more_than=before)
+            assert len(Taker.taken) > before
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(timeout=30) == 0
+
+
+def test_env_ends_as_its_program_does(call: Call, home: Path) -> None:
+    code, _, err = call("client", "env", "--state", home / "state", "--", "no-such-program")
+    assert (code, "no-such-program cannot be started" in err) == (10, True)
+    command = [sys.executable, "-m", "penrose_ray.cli.app", "client", "env", "--state", str(home / "state")]
+    done = subprocess.run([*command, "--", "bash", "-c", "exit 7"], check=False)
+    assert done.returncode == 7
+
+
+def test_receipts_name_every_report_that_left_and_are_private(call: Call, home: Path, gateway: str) -> None:
+    receipts = home / "receipts.jsonl"
+    code, _, err = call(*arguments(home, gateway, "--receipts", receipts))
+    assert code == 0, err
+    assert "keep it private" in err
+    noted = [json.loads(line)["report"] for line in receipts.read_text().splitlines()]
+    assert noted == [decode(each).report_id.hex() for each in Taker.taken]
+    assert receipts.stat().st_mode & 0o777 == 0o600
+    assert call(*arguments(home, gateway, "--receipts", receipts, "--dry-run"))[0] == 10
+    receipts.chmod(0o644)
+    assert call(*arguments(home, gateway, "--receipts", receipts))[0] == 31
+
+
+def test_off_says_what_it_deleted_and_what_it_did_not(call: Call, tmp_path: Path) -> None:
+    state = tmp_path / "my state"
+    code, _, err = call("client", "off", "--state", state)
+    assert (code, err) == (0, f"nothing to switch off: there is no {state}\n")
+
+    state.mkdir(mode=0o700)
+    (state / "thesis.txt").write_text("mine")
+    code, _, err = call("client", "off", "--state", state)
+    assert (code, (state / "thesis.txt").read_text()) == (10, "mine"), err
+
+    (state / "client.pid").touch()
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    code, _, err = call("client", "off", "--state", link)
+    assert code == 10
+    assert f"--state '{state}'" in err
+
+    code, _, err = call("client", "off", "--state", state)
+    assert (code, [each.name for each in state.iterdir()]) == (0, ["thesis.txt"])
+    assert "thesis.txt" in err
+
+
+def test_a_lost_spool_key_costs_no_report(call: Call, home: Path, gateway: str) -> None:
+    assert call(*arguments(home, "http://127.0.0.1:9"))[0] == 0
+    key = home / "state" / "spool.key"
+    key.rename(home / "backup")
+    code, _, err = call(*arguments(home, gateway))
+    assert code == 43
+    assert "reports in" in err
+    assert Taker.taken == []
+    (home / "backup").rename(key)
+    assert call(*arguments(home, gateway))[0] == 0
+    assert len(Taker.taken) >= 8
+
+
+@pytest.mark.parametrize(
+    ("address", "more", "said"),
+    [
+        (None, ("--socks", "127.0.0.1:9050"), "--socks"),
+        ("https://localhost:1", ("--socks", "127.0.0.1:9050"), "--socks"),
+        ("http://" + 56 * "a" + ".onion", ("--socks", "abc"), "'abc'"),
+        ("http://" + 56 * "a" + ".onion", ("--socks", "127.0.0.1:99999"), "'127.0.0.1:99999'"),
+        (None, ("--source", "opencl"), "--trace"),
+        (None, ("--dbc", "soc.dbc"), "--dbc"),
+        (None, ("--bus", "slcan:0"), "--bus"),
+        (None, ("--exporter", "http://127.0.0.1:1"), "--exporter"),
+    ],
+)
+def test_an_option_that_would_not_be_used_is_refused(
+    call: Call, home: Path, gateway: str, address: str | None, more: tuple[str, str], said: str
+) -> None:
+    for dry in ((), ("--dry-run",)):
+        code, _, err = call(*arguments(home, address or gateway, *more, *dry))
+        assert code == 10, err
+        assert said in err
+    assert Taker.taken == []
 
 
 def test_sigterm_ends_a_client_whole(home: Path, gateway: str) -> None:

@@ -129,13 +129,34 @@ def test_the_file_holds_nothing_in_the_clear_and_is_private(tmp_path: Path) -> N
     assert modes == {0o600}
 
 
-def test_another_key_opens_nothing_and_the_loss_is_counted(tmp_path: Path) -> None:
+def test_another_key_is_refused_with_the_count_and_drops_nothing(tmp_path: Path) -> None:
     with Spool(tmp_path / "spool", KEY) as spool:
         spool.put(b"1", 0.0)
         spool.put(b"2", 0.0)
-    with Spool(tmp_path / "spool", bytes(32)) as other:
-        assert other.first(0.0) is None
-        assert (other.dropped, len(other)) == (2, 0)
+    with pytest.raises(SpoolError, match="None of the 2 reports") as caught:
+        Spool(tmp_path / "spool", bytes(32))
+    assert "Restore the key" in caught.value.remedy
+    with Spool(tmp_path / "spool", KEY) as spool:
+        assert records(spool) == [b"1", b"2"]
+
+
+def test_a_lost_key_is_not_replaced_while_reports_wait_for_it(tmp_path: Path) -> None:
+    path, file = tmp_path / "spool.key", tmp_path / "spool"
+    key = spool_key(path, file)
+    with Spool(file, key) as spool:
+        spool.put(b"1", 0.0)
+        spool.put(b"2", 0.0)
+    path.rename(tmp_path / "backup")
+    with pytest.raises(SpoolError, match="the 2 reports"):
+        spool_key(path, file)
+    assert not path.exists()
+    (tmp_path / "backup").rename(path)
+    with Spool(file, spool_key(path, file)) as spool:
+        assert records(spool) == [b"1", b"2"]
+        for number in (1, 2):
+            spool.remove(number)
+    path.unlink()
+    assert spool_key(path, file) != key, "nothing waits: a new one does"
 
 
 def test_a_changed_or_moved_row_is_dropped_and_the_next_one_sent(tmp_path: Path) -> None:
