@@ -186,6 +186,12 @@ class Client:
         CLIENT_SAMPLES.add(len(sampled) + len(readings), result="read")
         return len(batch)
 
+    def settle(self) -> None:
+        """Send what is due and take nothing: while capture is off, which may last."""
+        self._begin_batch()
+        self._seal(self._histograms.roll(self._clock.now_s()))
+        self._outbox.flush()
+
     def finish(self) -> None:
         """The applications have ended: close snippets and histograms, send what can be sent."""
         for snippet in self._cutter.finish():

@@ -8,7 +8,7 @@ from e2e import fleet
 from penrose_ray.actors.client import POOLED_REPORTS
 from penrose_ray.analyse.kernel_names import KINDS
 from penrose_ray.analyse.kinds import kind_duration_set
-from penrose_ray.clock import SystemClock
+from penrose_ray.clock import ManualClock, SystemClock
 from penrose_ray.histogram import Counter, CounterSet, marginal
 from penrose_ray.task import verify
 from penrose_ray.transport.direct import DirectUploader
@@ -75,3 +75,24 @@ def test_kinds_of_kernels_are_reported_alone_and_beside_their_durations(
         assert np.asarray(counted[0])[: len(KINDS)].tolist() == list(wanted.values())
         if len(chosen) > 1:
             assert marginal(chosen[1], np.asarray(counted[1])).tolist() == list(wanted.values())
+
+
+def test_what_is_due_is_sent_without_a_look_at_the_source(tmp_path: Path, design_keys: DesignKeys) -> None:
+    trace = tmp_path / "trace.json.gz"
+    fleet.write_trace(trace, seed=1, rounds=1)
+    signed = fleet.signed_task(
+        design_keys, fleet.counters_of(trace), cover_rate=0.0, samples_per_histogram=100
+    )
+    task = verify(signed.encode())
+    records: list[bytes] = []
+    clock = ManualClock()
+    client, _ = fleet.replay_client(
+        trace, task, DirectUploader(records.append), fleet.Truth(), clock=clock, seed=1
+    )
+    client.step(fleet.SNIPPET)
+    client.settle()
+    assert records == []
+    clock.advance(task.batch_s)
+    client.settle()
+    assert len(records) == 1
+    assert client.counts.launches == fleet.SNIPPET
