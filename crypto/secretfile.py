@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -157,10 +158,11 @@ def _read_private(path: Path) -> bytes:
             if mode & 0o077:
                 raise KeyPermissionError(
                     f"{path} has mode {mode:04o}: others than its owner can reach this secret.",
-                    remedy=f"Run: chmod 600 {path}",
+                    remedy=f"Run: chmod 600 {shlex.quote(str(path))}",
                 )
             return file.read()
     except FileNotFoundError as error:
         raise KeyMissingError(
-            f"There is no file {path}.", remedy=f"Make new keys with: penrose keys new {path}"
+            f"There is no file {path}.",
+            remedy=f"Make new keys with: penrose keys new {shlex.quote(str(path))}",
         ) from error

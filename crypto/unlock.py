@@ -34,6 +34,11 @@ class Unlock:
         """Write a new key file; raises like `write_keys`, and ConfigError for a variable that is not set."""
         write_keys(path, keys, passphrase=self._passphrase(), token=self._token())
 
+    def check(self) -> None:
+        """Raise ConfigError where a variable is not set, before a key is made."""
+        self._passphrase()
+        self._token()
+
     def _passphrase(self) -> bytes | None:
         if self.passphrase_variable and self.hsm_token:
             raise ConfigError("A key file opens by passphrase or by token.", remedy="Name one of the two.")

@@ -62,7 +62,7 @@ def salvage(path: Path, task_id: TaskId | None = None) -> Salvage:
     Raises:
         JournalError: a shard uses it, nothing can be read, or there is no room for a copy.
     """
-    if not path.exists():
+    if not path.is_file():
         raise JournalError(f"There is no journal {path}.", remedy="Check the path.")
     handle = lock(path)
     try:
@@ -244,6 +244,9 @@ def main(arguments: list[str]) -> int:
     except PenroseError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a program's error
         return error.exit_code
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)  # noqa: T201 - a program's error
+        return JournalError.exit_code
     return 0
 
 

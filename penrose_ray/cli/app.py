@@ -6,10 +6,14 @@ stays on a GPU's host must not.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import re
 import signal
+import socket
 import sys
+from pathlib import Path
 
 import typer
 
@@ -19,6 +23,8 @@ from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, PenroseError
 
 INTERRUPTED = 130
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}")
+"""What `penrose_ray.durable` calls a file until it is whole."""
 
 COMMANDS = {
     "run": "run.run",
@@ -90,6 +96,29 @@ def _called() -> typer.Typer:
     return application(*([name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS))
 
 
+def _place_of(error: OSError) -> str:
+    """The file that was asked for; a temporary name that stands for it is known by its form."""
+    if error.filename is None:
+        return ""
+    name = error.filename
+    path = Path(os.fsdecode(name) if isinstance(name, str | bytes) else str(name))
+    meant = _TEMPORARY.fullmatch(path.name)
+    return f"{path.with_name(meant[1]) if meant else path}: "
+
+
+def _remedy_of(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "Check the host's name."
+    return {
+        errno.ENOSPC: "Free the disk, or write to another one.",
+        errno.EDQUOT: "Free the disk, or write to another one.",
+        errno.EROFS: "Write to another disk: this one is mounted read-only.",
+        errno.EISDIR: "This is a directory; give a file.",
+        errno.ENOTDIR: "Check the path: a part of it is a file.",
+        errno.EMFILE: "Raise the limit of open files: ulimit -n 4096.",
+    }.get(error.errno or 0, "Check the path and its permissions.")
+
+
 def main(command: typer.Typer | None = None) -> None:
     """Entry point: exit code 0, 1 (a bug), 2 (usage), 130 (interrupted), or the error's own.
 
@@ -113,8 +142,7 @@ def main(command: typer.Typer | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        place = error.filename or "a file"
-        say(f"error: {place}: {error.strerror or error}\n  remedy: Check the path and its permissions.")
+        say(f"error: {_place_of(error)}{error.strerror or error}\n  remedy: {_remedy_of(error)}")
         sys.exit(ConfigError.exit_code)
     except typer.Exit as error:
         sys.exit(error.exit_code)

@@ -35,10 +35,10 @@ def add_enrolment(app: typer.Typer, party: str, *, struck: str = "") -> None:
         "strike", help=f"Take a client off the list{struck}.\n\n{example}".format("strike", " host-17")
     )
     def strike(state: StateArgument, name: NameArgument) -> None:
-        Enrolment(state, command=party).strike(name)
+        Enrolment(state, command=party, must_exist=True).strike(name)
         say(f"{name} gets nothing more")
 
     @app.command("list", help=f"Print who is enrolled.\n\n{example}".format("list", " --format json"))
     def clients(state: StateArgument, form: FormatOption = Format.TABLE) -> None:
-        rows = [{"name": name} for name in Enrolment(state, command=party).clients()]
+        rows = [{"name": name} for name in Enrolment(state, command=party, must_exist=True).clients()]
         print_rows(rows, ("name",), form, str(state))

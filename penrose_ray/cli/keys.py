@@ -20,7 +20,7 @@ from penrose_ray.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at the design server's keys.")
 FileArgument = Annotated[Path, typer.Argument(help="The key file.")]
-BitsOption = Annotated[int, typer.Option("--bits", help="Size of the modulus n.")]
+BitsOption = Annotated[int, typer.Option("--bits", min=2048, max=16_384, help="Size of the modulus n.")]
 HsmOption = Annotated[
     str,
     typer.Option(
@@ -46,12 +46,14 @@ def new(
 
     Example: PASS=... penrose keys new design_server.key --passphrase-variable PASS
 
-    It takes half a minute and more: n is a product of two safe primes. A missing folder is made.
+    It takes seconds, with more bits minutes: n is a product of two safe primes. A missing folder is made.
     """
+    unlock = Unlock(passphrase_variable, hsm)
+    unlock.check()
     _place(path)
     paillier = PrivateKey.generate(bits, progress=say)
     keys = DesignKeys(paillier, Ed25519PrivateKey.generate())
-    Unlock(passphrase_variable, hsm).write(path, keys)
+    unlock.write(path, keys)
     say(f"{path} written; keep a copy in a safe place, nothing opens a release without it")
     typer.echo(paillier.public_key.fingerprint)
 

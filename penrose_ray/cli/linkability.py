@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import numpy as np
 import typer
 
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.errors import ConfigError
 from penrose_ray.transport.linkability import LIMIT, Assumptions, TorLoad, findings, tor_load
 
 _COLUMNS = ("observer", "question", "percent", "simulated_percent", "within_limit", "assumes")
@@ -16,7 +18,9 @@ _PERCENT = 100.0
 
 
 def linkability(  # noqa: PLR0913, PLR0917 - each argument is an option of the command
-    clients: Annotated[int, typer.Option(help="Clients that upload to one service.")] = 100_000,
+    clients: Annotated[
+        int, typer.Option(min=1, max=10**12, help="Clients that upload to one service.")
+    ] = 100_000,
     report_every_s: Annotated[float, typer.Option(help="Mean time between a client's reports.")] = 3000.0,
     spread_s: Annotated[float, typer.Option(help="Standard deviation of that time.")] = 300.0,
     mean_gap_s: Annotated[float, typer.Option(help="Mean gap of the client's pace.")] = 300.0,
@@ -31,6 +35,9 @@ def linkability(  # noqa: PLR0913, PLR0917 - each argument is an option of the c
 
     Example: penrose linkability --clients 100000 --guards 3
     """
+    numbers = (report_every_s, spread_s, mean_gap_s, latency_s, hostile_guards)
+    if not all(map(math.isfinite, numbers)):
+        raise ConfigError("An option is no finite number.", remedy="Give times in seconds and a share.")
     assumptions = Assumptions(
         clients, report_every_s, spread_s, mean_gap_s, latency_s, guards, hostile_guards
     )

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+_WIDTH: Final = 140
+_WIDEST: Final = 10_000
+_HASH: Final = re.compile(r"\b[0-9a-f]{32,}\b")
+"""Keys, ids and hashes: they are copied whole, so they are never cut or broken."""
 
 
 class Format(StrEnum):
@@ -54,15 +61,24 @@ def _print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], t
     from rich import box  # noqa: PLC0415 - 50 ms that JSON and CSV do not need
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
+    from rich.measure import Measurement  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         numeric = all(isinstance(row[column], int | float) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if numeric and rows else "left")
+        table.add_column(
+            column.replace("_", " "),
+            justify="right" if numeric and rows else "left",
+            no_wrap=any(_HASH.search(str(row[column])) for row in rows),
+        )
     for row in rows:
         table.add_row(*(escape(_text(row[column])) for column in columns))
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    console.print(escape(title), style="italic", soft_wrap=True)
+    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).minimum
+    console.width = max(console.width, needed)
+    console.print(table)
 
 
 def _text(value: object) -> str:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 HostOption = Annotated[str, typer.Option("--host", help="Address to listen at.")]
-PortOption = Annotated[int, typer.Option("--port", help="Port to listen at; 0 lets the kernel choose.")]
+PortOption = Annotated[
+    int, typer.Option("--port", min=0, max=65_535, help="Port to listen at; 0 lets the kernel choose.")
+]
 CertificateOption = Annotated[
     Path | None, typer.Option("--certificate", help="This party's certificate, PEM: TLS 1.3, no plain HTTP.")
 ]

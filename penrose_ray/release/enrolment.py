@@ -6,10 +6,10 @@ import hashlib
 import secrets
 import sqlite3
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from penrose_ray.errors import QuotaError
+from penrose_ray.errors import ConfigError, JournalError, QuotaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,13 +26,51 @@ CREATE TABLE IF NOT EXISTS clients (
 class Enrolment:
     """A list of clients in a SQLite file; any thread may use it. What counts is on disk before an answer."""
 
-    def __init__(self, path: Path, tables: str = "", *, command: str = "issuer") -> None:
-        """Open or make the file; `tables` are further ones, `command` is named in remedies."""
+    def __init__(
+        self, path: Path, tables: str = "", *, command: str = "issuer", must_exist: bool = False
+    ) -> None:
+        """Open or make the file.
+
+        Args:
+            path: the SQLite file.
+            tables: further ones than that of the clients.
+            command: of which party, named in remedies.
+            must_exist: refuse to make it.
+
+        Raises:
+            ConfigError: there is no such file, or it is another party's.
+            JournalError: it is no store, or cannot be written; a file that was made for it is removed.
+        """
         self._command = command
         self._lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        is_new = not path.exists()
+        if is_new and must_exist:
+            raise ConfigError(
+                f"There is no store {path}.", remedy=f"Check the path; penrose {command} enrol makes one."
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._prepare(path, tables)
+        except (OSError, sqlite3.Error) as error:
+            if is_new:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+            raise JournalError(
+                f"{path} cannot be used as the store of penrose {command}: {error}.",
+                remedy="Check the path; free the disk or make it writable.",
+            ) from error
+
+    def _prepare(self, path: Path, tables: str) -> None:
+        """Refuse what is another party's, then make what is missing."""
+        names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        foreign = {"issuer": "points", "keyserver": "issued"}.get(self._command)
+        if names and ("clients" not in names or foreign in names):
+            self._db.close()
+            raise ConfigError(
+                f"{path} is no store of penrose {self._command}.", remedy="Give the file that it has made."
+            )
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_TABLE + tables)

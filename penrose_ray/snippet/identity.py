@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import shlex
 from typing import TYPE_CHECKING, Protocol
 
 from penrose_ray.durable import place
@@ -74,7 +75,8 @@ class NameKeyFile:
         try:
             if self._path.stat().st_mode & _OTHERS:
                 raise KeyPermissionError(
-                    f"Others can read the name key {self._path}.", remedy=f"Run: chmod 600 {self._path}"
+                    f"Others can read the name key {self._path}.",
+                    remedy=f"Run: chmod 600 {shlex.quote(str(self._path))}",
                 )
             key = bytes.fromhex(self._path.read_text(encoding="ascii"))
         except FileNotFoundError as error:

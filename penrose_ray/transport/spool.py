@@ -59,7 +59,13 @@ def spool_key(path: Path, *sealed: Path) -> bytes:
                     f"There is no {path}, and only that key opens the {rows} reports in {each}.",
                     remedy=f"Restore the key from a backup, or give them up: move {each} away.",
                 )
-    return own_secret(path, SPOOL_KEY, lambda: secrets.token_bytes(KEY_BYTES))
+    try:
+        return own_secret(path, SPOOL_KEY, lambda: secrets.token_bytes(KEY_BYTES))
+    except OSError as error:
+        raise SpoolError(
+            f"The key of the spool {path} cannot be kept: {error.strerror}.",
+            remedy="Free space, or choose another --state.",
+        ) from error
 
 
 def _rows(path: Path) -> int:
@@ -98,9 +104,9 @@ class Spool:
         self._most_age_s = most_age_s
         self._lock = threading.RLock()
         self.dropped = 0
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
         with self._guard():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
             try:
                 self._count, self._bytes, self._next = self._open()
@@ -238,7 +244,7 @@ class Spool:
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise SpoolError(
                 f"The spool {self._path} cannot be used: {error}.",
                 remedy="Stop the other client that uses it, free space, or move the file away.",

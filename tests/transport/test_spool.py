@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -203,6 +204,21 @@ def test_a_full_disk_drops_the_new_record_and_the_client_goes_on(tmp_path: Path)
         assert 1 <= outbox.counts.dropped < 5
         assert len(outbox) + outbox.counts.dropped == 6
         assert outbox.flush()
+
+
+def test_a_disk_that_is_full_from_the_start_is_the_spools_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("penrose_ray.durable.os.fsync", full)
+    with pytest.raises(SpoolError, match="No space left"):
+        spool_key(tmp_path / "spool.key")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(SpoolError, match="cannot be used"):
+        Spool(tmp_path / "file" / "spool", KEY)
 
 
 def test_the_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
