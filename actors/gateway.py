@@ -311,6 +311,10 @@ class Gateway:
         context = gateway_context(self._tls.certificate, self._tls.key, self._tls.clients)
         return [Place(self._tls.host, self._tls.port, context)]
 
+    def forget_classes(self) -> None:
+        """Ask the matcher again for every signature: a class was split."""
+        self._intake.forget_classes()
+
     async def stop(self) -> None:
         """Finish running requests and close the port."""
         if self._runner is not None:

@@ -114,6 +114,10 @@ class Intake:
         self._tokens = Verifier(self._task_id, self.task.issuer_keys)
         self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
 
+    def forget_classes(self) -> None:
+        """Ask the matcher again for every signature: a class was split."""
+        self._classes.clear()
+
     async def take(self, body: bytes) -> list[Answer | Refused]:
         """Handle a body; the answers are in the order of its reports.
 

@@ -84,8 +84,10 @@ class Releaser:
             parts = self._shards.sums(batch)
         finally:
             self._shards.hold(held=False)
-        models = {each.class_id: each.gpu_model for each in self._shards.classes()}
-        made = make(self._task, parts, models.__getitem__, self._encryptor)
+        classes = self._shards.classes()
+        models = {each.class_id: each.gpu_model for each in classes}
+        into = {each.class_id: each.alias_of for each in classes if each.alias_of is not None}
+        made = make(self._task, parts, models.__getitem__, self._encryptor, into=into)
         RELEASES.add()
         RELEASED_SUMS.add(len(made.handover.entries), gate="passed")
         RELEASED_SUMS.add(made.handover.withheld.sums, gate="withheld")

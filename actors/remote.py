@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.service import OpenSums
     from penrose_ray.settings import ServiceSettings, TransportSettings
     from penrose_ray.snippet.journal import SnippetClass
+    from penrose_ray.task import Task
     from penrose_ray.telemetry import Snapshot
-    from penrose_ray.types import BatchId, ReportId
+    from penrose_ray.types import BatchId, ClassId, ReportId
 
 T = TypeVar("T")
 _PAUSE_S = 0.2
@@ -398,6 +399,10 @@ class GatewayActor:
         self._throttle.note()
         return {**await self._backend.snapshots(), "service": self._elsewhere}
 
+    async def forget_classes(self) -> None:
+        """Ask the matcher again for every signature: a class was split."""
+        self._gateway.forget_classes()
+
     async def stop(self) -> None:
         """Close the port."""
         await self._gateway.stop()
@@ -452,3 +457,47 @@ class RemoteShards:
         """All snippet classes."""
         classes: list[SnippetClass] = ask(self._matcher.classes.remote())
         return classes
+
+
+class RemoteClasses(RemoteShards):
+    """The same, with the gateway, as whoever regroups classes sees them."""
+
+    def __init__(
+        self,
+        directory: Handle,
+        matcher: Handle,
+        shards: Callable[[], Sequence[Handle]],
+        thinner: Thinner,
+        gateway: Handle,
+        task: Task,
+    ) -> None:
+        super().__init__(directory, matcher, shards, thinner)
+        self._gateway, self._scheme = gateway, task.signature_scheme
+
+    def merge(self, kept: ClassId, gone: ClassId) -> None:
+        """Let the matcher make one class an alias of another."""
+        ask(self._matcher.merge.remote(kept, gone))
+
+    def found(self, class_id: ClassId, signature: bytes) -> SnippetClass:
+        """Let the matcher found a class beside `class_id`."""
+        made: SnippetClass = ask(self._matcher.split.remote(class_id, signature))
+        return made
+
+    def match(self, gpu_model: str, signatures: Sequence[bytes]) -> list[SnippetClass]:
+        """The class of each signature."""
+        wanted = [(gpu_model, self._scheme, each) for each in signatures]
+        matched: list[SnippetClass] = ask(self._matcher.match.remote(wanted))
+        return matched
+
+    def signatures(self, class_id: ClassId) -> dict[bytes, bytes]:
+        """Signatures by snippet hash in the open sums of a class, on all shards."""
+        parts = ask([shard.signatures.remote(class_id) for shard in self._shards()])
+        return {each: signature for part in parts for each, signature in part.items()}
+
+    def split(self, class_id: ClassId, classes: Mapping[bytes, ClassId]) -> None:
+        """Let all shards give reports of a class to others, by snippet hash."""
+        ask([shard.split.remote(class_id, classes) for shard in self._shards()])
+
+    def forget_classes(self) -> None:
+        """Let the gateway ask the matcher again."""
+        ask(self._gateway.forget_classes.remote())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.aggregate.moving import Placement, Snapshot
     from penrose_ray.aggregate.service import BatchCount, Counts, OpenSums
-    from penrose_ray.types import BatchId, BucketId, ReportId
+    from penrose_ray.types import BatchId, BucketId, ClassId, ReportId
 
 
 class Shard:
@@ -80,6 +80,14 @@ class Shard:
     def thin(self, halvings: Mapping[SumKey, int]) -> None:
         """Keep one report in 2^halvings of these sums from now on."""
         self._service.regroup.thin(halvings)
+
+    def signatures(self, class_id: ClassId) -> dict[bytes, bytes]:
+        """The exact signatures in open sums of a class, by snippet hash."""
+        return self._service.regroup.signatures(class_id)
+
+    def split(self, class_id: ClassId, classes: Mapping[bytes, ClassId]) -> None:
+        """Give open sums' reports of a class to others, by snippet hash; may be repeated."""
+        self._service.regroup.split(class_id, classes)
 
     def seal(self, buckets: frozenset[BucketId], epoch: int) -> None:
         """Refuse reports of these buckets: they are about to move."""

@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from penrose_ray.actors import cluster
 from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
 from penrose_ray.actors.attested import quote_of
+from penrose_ray.actors.classes import Classes
 from penrose_ray.actors.directory import HeldError, ShardGoneError
 from penrose_ray.actors.encryptor import PoolEncryptor
 from penrose_ray.actors.experiment_actor import RunningActor
@@ -33,7 +34,7 @@ from penrose_ray.actors.remote import (
     GatewayActor,
     Handle,
     Hosted,
-    RemoteShards,
+    RemoteClasses,
     ThinnedShard,
     actor,
     ask,
@@ -160,9 +161,15 @@ class Topology:
             most_per_s=settings.service.most_reports_per_s,
             least_per_s=settings.service.least_reports_per_s,
         )
-        shards = RemoteShards(
-            self.directory, self.matcher, lambda: list(self.pool.working.values()), self.thinner
+        shards = RemoteClasses(
+            self.directory,
+            self.matcher,
+            lambda: list(self.pool.working.values()),
+            self.thinner,
+            self.gateway,
+            self.task,
         )
+        self.classes = Classes(shards)
         releases = settings.design_server.releases_dir.absolute()
         quote = quote_of(self.task.task_id, settings.service.tpm)
         key_file = settings.service.ledger_key_file

@@ -134,20 +134,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Most tokens of one client that the reports of a batch can bear."""
         return self.tokens_per_day * days_of_batch(self.batch_s)
 
-    def real_reports_needed(self) -> int:
+    def real_reports_needed(self, classes: int = 1) -> int:
         """Real reports, r k + m c, that leave k honest contributors in a sum however m hostile ones stuff it.
 
         A task without tokens (a demo) needs k reports and claims no more. r = 0 leaves only the tokens as a
-        bound, so it counts as r = c. c is a day's tokens: a batch may see several days' worth.
+        bound, so it counts as r = c. c is a day's tokens: a batch may see several days' worth. In a sum of
+        several `classes` that were merged, a client may have r reports of each.
         """
         if not self.tokens_per_day:
-            return self.min_contributors
+            return self.min_contributors * classes
         tokens = self.tokens_per_batch
-        return (self.reports_per_class or tokens) * self.min_contributors + self.hostile_clients * tokens
+        most_a_client = min((self.reports_per_class or tokens) * classes, max(tokens, self.reports_per_class))
+        return most_a_client * self.min_contributors + self.hostile_clients * tokens
 
-    def reports_needed(self) -> int:
+    def reports_needed(self, classes: int = 1) -> int:
         """Fewest reports of a sum that may be opened: what the gate asks for and, with noise, the error."""
-        return max(self._contributors_need(), self.reports_for(self.noise_target_error))
+        return max(self._contributors_need(classes), self.reports_for(self.noise_target_error))
 
     def reports_for(self, relative_error: float) -> int:
         """Fewest reports with which one sigma of noise is `relative_error` of an average bin, N H / 128.
@@ -158,9 +160,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return 0
         return math.ceil(self.noise_sigma * BINS / (self.samples_per_histogram * relative_error) - 1e-9)
 
-    def _contributors_need(self) -> int:
+    def _contributors_need(self, classes: int) -> int:
         """Least N with N (1 - q) - 4 sqrt(N q (1 - q)) >= r k + m c; just k in a task without tokens."""
-        need = self.real_reports_needed()
+        need = self.real_reports_needed(classes)
         if self.tokens_per_day == 0:
             return need
         real = 1 - self.cover_rate

@@ -13,7 +13,7 @@ from penrose_ray.aggregate.thinning import kept
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penrose_ray.aggregate.arrival import PartialSum, Row, SumKey
+    from penrose_ray.aggregate.arrival import Row, SumKey
     from penrose_ray.aggregate.change import Change
     from penrose_ray.aggregate.core import Core
     from penrose_ray.types import ClassId
@@ -50,6 +50,17 @@ class Regroup:
                     change.thin(key, level)
             self._note(more, more)
 
+    def signatures(self, class_id: ClassId) -> dict[bytes, bytes]:
+        """The exact signatures in open sums of a class, by snippet hash."""
+        core = self._core
+        with core.mutex:
+            rows = core.journal.rows(of_keys(self._open(class_id)))
+            return {row.arrival.snippet_hash: row.arrival.signature for row in rows}
+
+    def _open(self, class_id: ClassId) -> list[SumKey]:
+        shard = self._core.shard
+        return [key for key in shard.weights if key.class_id == class_id and key.batch not in shard.closed]
+
     def split(self, class_id: ClassId, classes: Mapping[bytes, ClassId]) -> None:
         """Give the reports of a class in open batches to other classes, by their snippet hash.
 
@@ -58,11 +69,7 @@ class Regroup:
         """
         core = self._core
         with core.mutex:
-            keys = [
-                key
-                for key in core.shard.weights
-                if key.class_id == class_id and key.batch not in core.shard.closed
-            ]
+            keys = self._open(class_id)
             touched = set(keys)
             rates: dict[SumKey, int] = {}
             with core.changing() as change:
@@ -108,22 +115,3 @@ def _renamed(row: Row, classes: Mapping[bytes, ClassId]) -> Row:
     return replace(
         row, arrival=replace(row.arrival, class_id=class_id), key=row.key._replace(class_id=class_id)
     )
-
-
-def merged(parts: Iterable[PartialSum], into: Mapping[ClassId, ClassId]) -> list[PartialSum]:
-    """The parts with classes that were merged renamed to the class they were merged into.
-
-    Raises:
-        ValueError: the merges go in a circle.
-    """
-    return [replace(part, class_id=_last(part.class_id, into)) for part in parts]
-
-
-def _last(class_id: ClassId, into: Mapping[ClassId, ClassId]) -> ClassId:
-    seen = {class_id}
-    while class_id in into:
-        class_id = into[class_id]
-        if class_id in seen:
-            raise ValueError(f"class {class_id.hex()} is merged into itself")
-        seen.add(class_id)
-    return class_id

@@ -46,6 +46,7 @@ COMMANDS = {
     "issuer": "issuer.app",
     "keyserver": "keyserver.app",
     "release": "release.app",
+    "classes": "classes.app",
     "client": "client.app",
     "config": "config.app",
     "keys": "keys.app",

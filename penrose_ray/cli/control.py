@@ -1,4 +1,7 @@
-"""The control socket of a running service: one JSON line asks, one answers. Only its owner can connect."""
+"""The control socket of a running service: a command and its arguments ask in one line, JSON answers in one.
+
+Only its owner can connect.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ _PING_S = 5.0
 class ControlServer:
     """Answers requests in threads of its own; a context manager."""
 
-    def __init__(self, folder: Path, commands: Mapping[str, Callable[[], object]]) -> None:
-        """Listen in `folder`.
+    def __init__(self, folder: Path, commands: Mapping[str, Callable[..., object]]) -> None:
+        """Listen in `folder`; a command's arguments are texts without blanks.
 
         Raises:
             RunningError: a service is running there already.
@@ -93,7 +96,7 @@ class SlowError(TransportError):
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
-    def __init__(self, path: str, commands: Mapping[str, Callable[[], object]]) -> None:
+    def __init__(self, path: str, commands: Mapping[str, Callable[..., object]]) -> None:
         self.commands = {"ping": lambda: "pong", **commands}
         super().__init__(path, _Handler)
 
@@ -102,21 +105,21 @@ class _Handler(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        name = self.rfile.readline(1000).decode(errors="replace").strip()
+        name, *arguments = self.rfile.readline(1000).decode(errors="replace").split() or [""]
         command = self.server.commands.get(name)
         answer: dict[str, object]
         if command is None:
             answer = {"error": f"There is no command {name!r}."}
         else:
             try:
-                answer = {"result": command()}
+                answer = {"result": command(*arguments)}
             except Exception as error:  # noqa: BLE001 - the caller must hear of it, the service goes on
                 answer = {"error": str(error) or type(error).__name__}
         with contextlib.suppress(BrokenPipeError):
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
 
 
-def request(folder: Path, command: str, *, timeout_s: float = _TIMEOUT_S) -> Any:  # noqa: ANN401 - the command's JSON
+def request(folder: Path, command: str, *arguments: str, timeout_s: float = _TIMEOUT_S) -> Any:  # noqa: ANN401 - the command's JSON
     """The result of a command of the service whose state directory is `folder`.
 
     Raises:
@@ -128,7 +131,7 @@ def request(folder: Path, command: str, *, timeout_s: float = _TIMEOUT_S) -> Any
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
             connection.connect(str(path))
-            connection.sendall(command.encode() + b"\n")
+            connection.sendall(" ".join((command, *arguments)).encode() + b"\n")
             raw = connection.makefile("rb").readline()
     except (TimeoutError, BlockingIOError) as error:  # the latter where more wait than may
         raise SlowError(

@@ -91,21 +91,24 @@ class _Running:
         self.topology: Topology | None = None
         self.audit = audit
 
-    def commands(self) -> dict[str, Callable[[], object]]:
-        changing = {
+    def commands(self) -> dict[str, Callable[..., object]]:
+        changing: dict[str, Callable[..., object]] = {
             "compact": self._compact,
             "release": self._release,
             "open": self._open,
             "down": self._stop,
+            "merge": self._merge,
+            "split": self._split,
         }
-        return {"status": self._status, **{name: self._noted(name, do) for name, do in changing.items()}}
+        reading = {"status": self._status, "classes": self._classes}
+        return {**reading, **{name: self._noted(name, do) for name, do in changing.items()}}
 
-    def _noted(self, name: str, command: Callable[[], object]) -> Callable[[], object]:
+    def _noted(self, name: str, command: Callable[..., object]) -> Callable[..., object]:
         """The command, with what became of it in the audit log."""
 
-        def run() -> object:
+        def run(*arguments: str) -> object:
             try:
-                result = command()
+                result = command(*arguments)
             except PenroseError as error:
                 self.audit.note("command", f"{name} refused: {error.code}")
                 raise
@@ -116,6 +119,15 @@ class _Running:
 
     def _status(self) -> object:
         return self._need().status()
+
+    def _classes(self) -> object:
+        return self._need().classes.list()
+
+    def _merge(self, kept: str, gone: str) -> object:
+        return self._need().classes.merge(kept, gone)
+
+    def _split(self, class_id: str, snippet_hash: str) -> object:
+        return self._need().classes.split(class_id, snippet_hash)
 
     def _compact(self) -> object:
         return self._need().pool.compact()
@@ -202,7 +214,7 @@ def _tell(attempts: Sequence[Attempt], audit: AuditLog) -> None:
         audit.note("hand-over failed", f"batch {batch}: {failure.code}")
 
 
-def _folder(config: Path, overrides: list[str] | None) -> Path:
+def folder_of(config: Path, overrides: list[str] | None) -> Path:
     """Where the service that a configuration describes has its control socket."""
     settings, _ = load_settings(config, tuple(overrides or ()))
     return settings.service.state_dir
@@ -213,7 +225,7 @@ def status(config: ConfigArgument, overrides: SetOption = None, form: FormatOpti
 
     Example: penrose status configs/fleet.toml --format json
     """
-    found = request(_folder(config, overrides), "status")
+    found = request(folder_of(config, overrides), "status")
     if form is Format.JSON:
         print_rows([found], tuple(found), form, "")
         return
@@ -252,7 +264,7 @@ def compact(config: ConfigArgument, overrides: SetOption = None) -> None:
 
     Example: penrose compact configs/fleet.toml
     """
-    say(f"{request(_folder(config, overrides), 'compact', timeout_s=LONG_S)} batches moved")
+    say(f"{request(folder_of(config, overrides), 'compact', timeout_s=LONG_S)} batches moved")
 
 
 def down(config: ConfigArgument, overrides: SetOption = None) -> None:
@@ -260,7 +272,7 @@ def down(config: ConfigArgument, overrides: SetOption = None) -> None:
 
     Example: penrose down configs/fleet.toml
     """
-    folder = _folder(config, overrides)
+    folder = folder_of(config, overrides)
     say(str(request(folder, "down")))
     deadline = time.monotonic() + _DOWN_S
     while is_running(folder):

@@ -30,13 +30,13 @@ def least_passing(task: Task) -> int:
     return task.reports_needed()
 
 
-def passes(task: Task, reports: int) -> None:
-    """Let a sum of `reports` reports with distinct ids pass.
+def passes(task: Task, reports: int, classes: int = 1) -> None:
+    """Let a sum of `reports` reports with distinct ids pass, of so many classes that were merged.
 
     Raises:
         GateError: they are too few.
     """
-    least = least_passing(task)
+    least = task.reports_needed(classes)
     if reports < least:
         raise GateError(
             f"This sum has {reports} reports; k = {task.min_contributors} honest contributors need {least}, "

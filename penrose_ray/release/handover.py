@@ -18,7 +18,7 @@ from penrose_ray.release.sub_batches import bundled
 from penrose_ray.types import BatchId, ClassId, TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -207,36 +207,56 @@ def make(
     gpu_model_of: Callable[[ClassId], str],
     encryptor: Encryptor | PlainEncryptor,
     *,
+    into: Mapping[ClassId, ClassId] | None = None,
     sample: Callable[[float], NDArray[np.int64]] = discrete_gaussian,
 ) -> Made:
-    """Like `build`, with the ids of what passed."""
+    """Like `build`, with the ids of what passed; `into` says what class another one was merged into.
+
+    A merged sum needs reports for each of its classes: a client may have reported all of them.
+    """
     grouped: dict[tuple[ClassId, int], dict[float, list[PartialSum]]] = defaultdict(lambda: defaultdict(list))
     batches = set()
     for part in parts:
-        grouped[part.class_id, part.counter_set][part.keep_share].append(part)
+        grouped[_last(part.class_id, into or {}), part.counter_set][part.keep_share].append(part)
         batches.add(part.batch)
     if len(batches) != 1:
         raise ValueError(f"a hand-over is of one batch, got parts of {sorted(batches)}")
-    passing: list[tuple[int, list[PartialSum]]] = []
+    passing: list[tuple[ClassId, int, list[PartialSum]]] = []
     withheld: list[int] = []
-    for _, shares in sorted(grouped.items()):
-        bundles = [one for _, group in sorted(shares.items()) for one in bundled(task, group)]
+    for (class_id, _), shares in sorted(grouped.items()):
+        bundles = [
+            one for _, group in sorted(shares.items()) for one in bundled(task, group, _classes(group))
+        ]
         passed = [bundle for bundle in bundles if _passes(task, bundle)]
         withheld.extend(_weight(bundle) for bundle in bundles if not _passes(task, bundle))
-        passing.extend(enumerate(passed))
+        passing.extend((class_id, number, bundle) for number, bundle in enumerate(passed))
     seal = _Seal(task, gpu_model_of, encryptor, sample)
     handover = Handover(
         task_id=task.task_id,
         batch=batches.pop(),
-        entries=tuple(seal.entry(bundle, number) for number, bundle in passing),
+        entries=tuple(seal.entry(*each) for each in passing),
         withheld=Withheld(sums=len(withheld), reports=sum(withheld)),
     )
-    return Made(handover, tuple(_ids(bundle) for _, bundle in passing))
+    return Made(handover, tuple(_ids(bundle) for _, _, bundle in passing))
+
+
+def _classes(parts: Iterable[PartialSum]) -> int:
+    return len({part.class_id for part in parts})
+
+
+def _last(class_id: ClassId, into: Mapping[ClassId, ClassId]) -> ClassId:
+    seen = {class_id}
+    while class_id in into:
+        class_id = into[class_id]
+        if class_id in seen:
+            raise ValueError(f"class {class_id.hex()} is merged into itself")
+        seen.add(class_id)
+    return class_id
 
 
 def _passes(task: Task, bundle: list[PartialSum]) -> bool:
     try:
-        passes(task, _weight(bundle))
+        passes(task, _weight(bundle), _classes(bundle))
     except GateError:
         return False
     return True
@@ -251,11 +271,11 @@ class _Seal:
     encryptor: Encryptor | PlainEncryptor
     sample: Callable[[float], NDArray[np.int64]]
 
-    def entry(self, bundle: list[PartialSum], sub_batch: int) -> Entry:
+    def entry(self, class_id: ClassId, sub_batch: int, bundle: list[PartialSum]) -> Entry:
         first = bundle[0]
         return Entry(
-            class_id=first.class_id,
-            gpu_model=self.gpu_model_of(first.class_id),
+            class_id=class_id,
+            gpu_model=self.gpu_model_of(class_id),
             counter_set=first.counter_set,
             weight=_weight(bundle),
             blob=self._merged(bundle),

@@ -24,13 +24,13 @@ class _Weighted(Protocol):
 P = TypeVar("P", bound=_Weighted)
 
 
-def bundled(task: Task, parts: Sequence[P]) -> list[list[P]]:
+def bundled(task: Task, parts: Sequence[P], classes: int = 1) -> list[list[P]]:
     """Parts by ciphertext: as many sub-batches as the task asks for and the gate allows."""
-    total = sum(part.weight for part in parts)
-    for count in range(min(task.sub_batches, len(parts), total // task.reports_needed()), 1, -1):
+    total, needed = sum(part.weight for part in parts), task.reports_needed(classes)
+    for count in range(min(task.sub_batches, len(parts), total // needed), 1, -1):
         bundles = _balanced(parts, count)
         weights = [sum(part.weight for part in bundle) for bundle in bundles]
-        if min(weights) >= task.reports_needed() and max(weights) <= task.capacity():
+        if min(weights) >= needed and max(weights) <= task.capacity():
             return bundles
     return _first_fit(parts, task.capacity())
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penrose_ray.aggregate.arrival import Outcome, PartialSum, SumKey
-from penrose_ray.aggregate.regroup import merged
+from penrose_ray.aggregate.arrival import Outcome, SumKey
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.aggregate.thinning import kept
 from penrose_ray.types import BatchId, ClassId
@@ -89,19 +88,8 @@ def test_the_parts_of_a_thinned_class_keep_its_rate(shard: ShardService, reports
     assert reports.hits(totals.values()) == Counter(kept_numbers)
 
 
-def test_merged_classes_take_the_name_of_the_last_one() -> None:
-    a, b, c = (ClassId(bytes([number] * 16)) for number in range(3))
-    parts = [PartialSum(each, 0, BatchId(1), 1, b"", bytes(32)) for each in (a, b, c)]
-    assert [part.class_id for part in merged(parts, {a: b, b: c})] == [c, c, c]
-    with pytest.raises(ValueError, match="merged into itself"):
-        merged(parts, {a: b, b: a})
-
-
 def test_a_retry_after_a_merge_counts_once(shard: ShardService, reports: Reports) -> None:
     shard.accept([reports.one(1, name="a")])
     assert shard.accept([reports.one(1, name="b"), reports.one(2, name="b")])[0].outcome is Outcome.KNOWN
     (batch,) = shard.batches()
-    into = {reports.class_id("a"): reports.class_id("b")}
-    totals = merged(shard.sums(batch.batch), into)
-    assert {total.class_id for total in totals} == {reports.class_id("b")}
-    assert reports.hits(totals) == Counter([1, 2])
+    assert reports.hits(shard.sums(batch.batch)) == Counter([1, 2])

@@ -76,6 +76,12 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert call("up", config)[0] == 15, "a second service in the same place"
     assert call("compact", config)[2] == "0 batches moved\n", "nothing is cold yet"
 
+    (first, *_) = json.loads(call("classes", "list", config, "--format", "json")[1])
+    code, _, err = call("classes", "split", config, first["class_id"], first["snippet_hash"])
+    assert (code, "founded class" in err) == (40, True), err
+    code, _, err = call("classes", "merge", config, first["class_id"], first["class_id"])
+    assert (code, "cannot be merged" in err) == (40, True), err
+
     processes = family(service.process.pid)
     code, _, err = call("down", config)
     assert (code, service.wait()) == (0, 0), err
@@ -83,8 +89,13 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     assert not [pid for pid in processes if (Path("/proc") / str(pid) / "fd").exists()]
     log = read_audit((config.parent / "state" / "audit.jsonl").read_bytes(), "audit.jsonl")
     told = [(each.event, each.detail) for each in log if each.event != "scaled"]
-    assert [event for event, _ in told] == ["started", "command", "command", "draining", "stopped"]
-    assert [detail for event, detail in told if event == "command"] == ["compact", "down"]
+    assert [event for event, _ in told] == ["started", *["command"] * 4, "draining", "stopped"]
+    assert [detail for event, detail in told if event == "command"] == [
+        "compact",
+        "split refused: config",
+        "merge refused: config",
+        "down",
+    ]
     kept = 0
     for journal in (config.parent / "state").rglob("shard-*.sqlite"):
         with sqlite3.connect(journal) as database:
@@ -129,6 +140,16 @@ def test_the_control_socket_is_its_owner_s(tmp_path: Path) -> None:
         with pytest.raises(RunningError):
             refuse_if_running(tmp_path)
     assert not (tmp_path / "control.sock").exists()
+
+
+def test_a_command_gets_its_arguments(tmp_path: Path) -> None:
+    def merge(kept: str, gone: str) -> object:
+        return [gone, kept]
+
+    with ControlServer(tmp_path, {"merge": merge}):
+        assert request(tmp_path, "merge", "a", "b") == ["b", "a"]
+        with pytest.raises(TransportError, match="argument"):
+            request(tmp_path, "merge", "a")
 
 
 def test_what_goes_wrong_in_a_command_reaches_the_caller(tmp_path: Path) -> None:

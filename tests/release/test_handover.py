@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penrose_ray.errors import ReleaseFormatError
-from penrose_ray.release.handover import VERSION, Handover, Withheld, build, decode
+from penrose_ray.release.handover import VERSION, Handover, Withheld, build, decode, make
 
 if TYPE_CHECKING:
     from penrose_ray.task import Task
@@ -62,6 +62,26 @@ def test_more_than_a_sum_may_hold_becomes_entries_that_each_pass(task: Task, par
     result = build(small, shards, model_of, parts.encryptor)
     assert [entry.weight for entry in result.entries] == [9]
     assert result.withheld == Withheld(sums=1, reports=3)
+
+
+def test_classes_that_were_merged_are_one_entry_and_need_reports_for_each(task: Task, parts: Parts) -> None:
+    a, b, c = (parts.one(name, 1).class_id for name in "abc")
+    few = [parts.one("a", 5), parts.one("b", 4)]
+    made = make(task, few, model_of, parts.encryptor, into={a: b})
+    assert made.handover.withheld == Withheld(sums=1, reports=9)
+    enough = [parts.one("a", 4, 1), parts.one("b", 2), parts.one("c", 8)]
+    (entry,) = make(task, enough, model_of, parts.encryptor, into={a: b, b: c}).handover.entries
+    assert (entry.class_id, entry.gpu_model, entry.weight) == (c, model_of(c), 15)
+    assert parts.opened(entry.blob, 15) == (14, 1)
+    with pytest.raises(ValueError, match="merged into itself"):
+        make(task, few, model_of, parts.encryptor, into={a: b, b: a})
+
+
+def test_a_merged_sum_needs_r_reports_a_class_and_client_up_to_its_tokens(task: Task) -> None:
+    real = msgspec.structs.replace(
+        task, tokens_per_day=8, reports_per_class=3, min_contributors=50, hostile_clients=10
+    )
+    assert [real.real_reports_needed(n) for n in (1, 2, 3)] == [50 * each + 80 for each in (3, 6, 8)]
 
 
 def test_parts_thinned_at_different_rates_are_not_mixed(task: Task, parts: Parts) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from penrose_ray.opening import open_sums
 from penrose_ray.release.gate import least_passing
 from penrose_ray.release.handover import build
 from penrose_ray.release.published import read_members
+from penrose_ray.snippet.journal import SnippetClass
 from penrose_ray.task import sign
 from penrose_ray.types import BatchId, ClassId, ReportId
 
@@ -40,12 +40,6 @@ if TYPE_CHECKING:
 CLASSES = [ClassId(bytes([n]) * 16) for n in range(3)]
 DAY_S = 86_400
 FIRST = 20_000
-
-
-@dataclass(frozen=True)
-class Model:
-    class_id: ClassId
-    gpu_model: str = "GPU"
 
 
 class FakeShards:
@@ -82,8 +76,8 @@ class FakeShards:
             if of == batch
         ]
 
-    def classes(self) -> list[Model]:
-        return [Model(each) for each in CLASSES]
+    def classes(self) -> list[SnippetClass]:
+        return [SnippetClass(each, "GPU", bytes(32)) for each in CLASSES]
 
 
 class World(RuleBasedStateMachine):
