@@ -43,7 +43,7 @@ class ServiceSettings(Section):
     shards: int = Field(default=2, ge=1, le=256)
     """Shards at the start, and the least."""
     most_shards: int = Field(default=0, ge=0, le=256)
-    """Shards under load, which the scaler adds; 0 means no more than `shards`."""
+    """Shards under load, which the scaler adds, `shards` or more; 0 means no more than `shards`."""
     scale_every_s: float = Field(default=5.0, gt=0)
     """Pause between two decisions of the scaler."""
     handover_every_s: float = Field(default=86_400.0, ge=0)
@@ -84,6 +84,12 @@ class ServiceSettings(Section):
     """How long the actors may take to start."""
     ray_address: str = ""
     """Address of a running Ray cluster; empty starts a local one that ends with the service."""
+
+    @model_validator(mode="after")
+    def _most_is_not_less(self) -> Self:
+        if 0 < self.most_shards < self.shards:
+            raise ValueError(f"most_shards {self.most_shards} is less than shards {self.shards}")
+        return self
 
     @property
     def key_file(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penrose_ray.capture.cupti_source import CuptiSource
@@ -18,11 +19,11 @@ from penrose_ray.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from penrose_ray.capture.events import Capabilities
 
 _ENVIRONMENTS = {"opencl": opencl_environment, "cuda": cuda_environment}
+_DRIVER = Path("/proc/driver/nvidia/version")
 SOURCES = tuple(_ENVIRONMENTS)
 """Ways to capture an unmodified program."""
 
@@ -62,6 +63,11 @@ def launchpad(directory: Path, source: str | None = None) -> Launchpad:
     """
     if source is not None and source not in _ENVIRONMENTS:
         raise SourceError(f"There is no source {source!r}.", remedy=f"Use one of {', '.join(SOURCES)}.")
+    if source == "cuda" and not _DRIVER.exists():
+        raise SourceError(
+            "No CUDA program can be captured here: no NVIDIA driver is loaded.",
+            remedy="Load the driver, or use --source opencl.",
+        )
     environment: dict[str, str] = dict(os.environ)
     used: list[str] = []
     left_out: dict[str, str] = {}

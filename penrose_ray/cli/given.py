@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from penrose_ray.errors import ConfigError, PenroseError
 
+_BYTES: Final = 32
 SocksOption = Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")]
 AuthoritiesOption = Annotated[
     Path | None,
@@ -22,16 +23,19 @@ PlainOption = Annotated[
 
 
 def hexadecimal(option: str, text: str, *, source: str = "") -> bytes:
-    """The bytes of a hexadecimal text.
+    """The 32 bytes of a key, id or hash in hexadecimal.
 
     Raises:
         ConfigError: it is none; the remedy names the command that prints it.
     """
+    remedy = f"Copy it from {source}." if source else "Copy it whole."
     try:
-        return bytes.fromhex(text)
+        raw = bytes.fromhex(text)
     except ValueError as error:
-        remedy = f"Copy it from {source}." if source else "Copy it whole."
         raise ConfigError(f"{option} {text!r} is not hexadecimal.", remedy=remedy) from error
+    if len(raw) != _BYTES:
+        raise ConfigError(f"{option} {text!r} has {len(raw)} bytes, not {_BYTES}.", remedy=remedy)
+    return raw
 
 
 def quoted(path: Path) -> str:
@@ -44,4 +48,4 @@ def content_of(path: Path, kind: type[PenroseError], *, remedy: str = "Check the
     try:
         return path.read_bytes()
     except OSError as error:
-        raise kind(f"{path} cannot be read: {error}.", remedy=remedy) from error
+        raise kind(f"{path} cannot be read: {error.strerror}.", remedy=remedy) from error

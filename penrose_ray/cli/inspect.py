@@ -19,7 +19,7 @@ from penrose_ray.cli.capture import (
     show,
 )
 from penrose_ray.cli.output import Format, FormatOption, print_rows
-from penrose_ray.errors import TraceError
+from penrose_ray.errors import ConfigError, TraceError
 
 _COLUMNS = ("file", "format", "kernels", "distinct_names", "devices", "streams", "operators_linked", "error")
 
@@ -50,6 +50,9 @@ def inspect(
         traces = announced(only(read_traces(files), region), redact=redact)
         show(analyse(traces, chosen), chosen, form, page, redact=redact)
         return
+    for option, given in (("--html", page), ("--region", region)):
+        if given:
+            raise ConfigError(f"{option} would not be used: no tool is named.", remedy="Name some with -t.")
     summaries = [summarise(path) for path in files]
     rows = [msgspec.to_builtins(each) for each in summaries]
     print_rows(_redacted(rows) if redact else rows, _COLUMNS, form, "Trace files")

@@ -180,7 +180,11 @@ def _send(task: Task, gateway: str, home: Path, reports: list[Report], *, socks:
         for each in reports:
             outbox.put(encode(each, task.service_key))
         deadline = time.monotonic() + _SEND_S
+        told: object = None
         while not outbox.flush():
+            if outbox.last_error is not None and told is None:
+                told = outbox.last_error
+                say(f"{len(outbox)} reports wait: {outbox.last_error.message} Trying for {_SEND_S:g} s.")
             if time.monotonic() > deadline:
                 raise outbox.last_error or TransportError("The gateway is slow.", remedy="Try again.")
             time.sleep(_PAUSE_S)

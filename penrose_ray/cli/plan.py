@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
+from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     from penrose_ray.sim.planner import Plan
@@ -25,8 +26,8 @@ def plan(
     counter_groups: Annotated[int, typer.Option("--counter-groups", help="Counter groups in turn.")] = 1,
     gpu_models: Annotated[int, typer.Option("--gpu-models", help="GPU models of the fleet.")] = 1,
     costs: Annotated[
-        Path, typer.Option("--costs", help="Folder with the benchmarks' JSON; built-in values otherwise.")
-    ] = Path("out/bench"),
+        Path | None, typer.Option("--costs", help="Folder with the benchmarks' JSON; out/bench by default.")
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Say what a collection takes: hours to coverage, cores, disks, circuits, and what breaks first.
@@ -36,7 +37,9 @@ def plan(
     from penrose_ray.sim import planner  # noqa: PLC0415 - pandas
     from penrose_ray.sim.costs import measured_costs  # noqa: PLC0415 - as above
 
-    unit_costs, found = measured_costs(costs)
+    if costs is not None and not costs.is_dir():
+        raise ConfigError(f"--costs {costs} is no folder.", remedy="Give the folder that make bench fills.")
+    unit_costs, found = measured_costs(costs or Path("out/bench"))
     say(f"unit costs measured here: {', '.join(found) or 'none'}; others are the built-in ones")
     demand = planner.Demand(
         gpus=gpus, apps=apps, load=load, counter_groups=counter_groups, gpu_models=gpu_models

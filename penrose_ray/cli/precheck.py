@@ -31,6 +31,11 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
         check_draft(draft)
     else:
         _check_signed(settings, draft, settings.design_server.task_file)
+    if not settings.policy_file.is_file():
+        raise ConfigError(
+            f"policy_file: there is no file {settings.policy_file}, looked for from {Path.cwd()}.",
+            remedy="Correct policy_file, or start where its path begins.",
+        )
     load_policy(settings.policy_file)
     for client in settings.clients:
         if client.kind == "replay" and client.trace != "bundled" and not Path(client.trace).is_file():

@@ -16,7 +16,7 @@ from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
-from penrose_ray.errors import ConfigError, LedgerError, TaskError
+from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.release.published import Published
 from penrose_ray.settings import LinkSettings, load_settings
 from penrose_ray.task import Task, read_signed
@@ -202,11 +202,11 @@ def combine(
     """
     from penrose_ray.actors.design_server import open_with_share  # noqa: PLC0415 - only here
 
-    answers = [content_of(each, LedgerError, remedy=_RELEASE_FIRST) for each in partials]
+    answers = [content_of(each, ConfigError, remedy=_RELEASE_FIRST) for each in partials]
     opened = open_with_share(
         share,
-        content_of(task, LedgerError, remedy=_RELEASE_FIRST),
-        content_of(handover, LedgerError, remedy=_RELEASE_FIRST),
+        content_of(task, ConfigError, remedy=_RELEASE_FIRST),
+        content_of(handover, ConfigError, remedy=_RELEASE_FIRST),
         answers,
         out,
     )

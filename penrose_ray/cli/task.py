@@ -157,6 +157,7 @@ def show(
 
     Exit code 13 when the signature or the signer is wrong, 14 when the policy refuses the task.
     """
+    allowed = load_policy(policy) if policy is not None else None
     raw = _read(path)
     task = verify(
         raw, trusted_signer=hexadecimal("--signer", signer, source="penrose keys show") if signer else None
@@ -172,8 +173,8 @@ def show(
             form,
             str(path),
         )
-    if policy is not None:
-        load_policy(policy).check(task)
+    if allowed is not None:
+        allowed.check(task)
         say(f"{policy} allows this task")
 
 
@@ -192,4 +193,4 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_LARGEST_TASK_BYTES)
     except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error}.", remedy="Check the path.") from error
+        raise TaskError(f"{path} cannot be read: {error.strerror}.", remedy="Check the path.") from error

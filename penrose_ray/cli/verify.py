@@ -34,9 +34,8 @@ def verify(
 
     Exit code 65 when anything is wrong.
     """
-    entries = check_chain(
-        read_lines(content_of(ledger, LedgerError)), signer=hexadecimal("--signer", signer) or None
-    )
+    pinned = hexadecimal("--signer", signer) if signer else None
+    entries = check_chain(read_lines(content_of(ledger, ConfigError)), signer=pinned)
     if not entries:
         raise LedgerError(f"{ledger} has no entry.", remedy="Fetch the whole ledger.")
     if head and hexadecimal("--head", head) not in {entry.hash for entry in entries}:
@@ -53,7 +52,7 @@ def _check_report(entries: list[LedgerEntry], report_id: bytes, proof: Path | No
     if proof is None:
         raise ConfigError("--report needs --proof.", remedy="Ask the service: penrose release prove.")
     try:
-        inclusion = msgspec.json.decode(content_of(proof, LedgerError), type=Inclusion)
+        inclusion = msgspec.json.decode(content_of(proof, ConfigError), type=Inclusion)
     except msgspec.MsgspecError as error:
         raise LedgerError(f"{proof} is no proof: {error}.", remedy="Ask for it again.") from error
     inclusion.check(ReportId(report_id), signer=entries[0].signer)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import errno
 import re
 import socket
+import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penrose_ray.aggregate import salvage
 from penrose_ray.cli import app
+from penrose_ray.cli.checks import service
+from penrose_ray.cli.checks.machine import Status
 from penrose_ray.cli.output import Format, print_rows
 from penrose_ray.crypto.keyfile import write_keys
 from penrose_ray.release.enrolment import Enrolment
 from penrose_ray.release.points import Points
+from penrose_ray.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from penrose_ray.crypto.keyfile import DesignKeys
 
@@ -162,3 +166,51 @@ def test_a_key_is_shown_whole_in_a_pipe(call: Call, tmp_path: Path, design_keys:
     assert code == 0
     assert design_keys.signing.public_key().public_bytes_raw().hex() in out
     assert design_keys.paillier.public_key.fingerprint in out
+
+
+def test_an_option_that_would_not_be_used_is_refused(call: Call, tmp_path: Path) -> None:
+    sample = Path(app.__file__).parents[1] / "capture" / "samples" / "sort.json.gz"
+    for words in (
+        ("inspect", sample, "--html", tmp_path / "page.html"),
+        ("inspect", sample, "--region", "nope"),
+        ("plan", "--gpus", 10, "--apps", 1, "--costs", tmp_path / "nowhere"),
+    ):
+        code, out, err = call(*words)
+        assert (code, out) == (10, ""), err
+
+
+def test_capture_of_cuda_programs_needs_a_driver(call: Call) -> None:
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has a driver")
+    code, out, err = call("capture", "--source", "cuda", "--", "true")
+    assert (code, out) == (21, ""), err
+
+
+@pytest.mark.parametrize("words", [(), ("--signer", "00"), ("--signer", "")])
+def test_a_ledger_that_is_not_there_is_no_evidence(
+    call: Call, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    code, _, err = call("verify", tmp_path / "t.ledger", *words)
+    assert code == 10
+    assert "evidence" not in err
+
+
+def test_a_missing_policy_is_said_before_anything_is_printed(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("task", "show", tmp_path / "t.task", "--policy", tmp_path / "none.toml")
+    assert (code, out) == (10, "")
+
+
+def test_fewer_shards_at_most_than_at_least_are_refused() -> None:
+    with pytest.raises(ValueError, match="most_shards 1 is less than shards 2"):
+        ServiceSettings(state_dir=Path("s"), shards=2, most_shards=1)
+
+
+def test_doctor_sees_journals_that_up_would_refuse(tmp_path: Path) -> None:
+    path = tmp_path / "shard-0.sqlite"
+    for version, status in ((99, Status.FAIL), (1, Status.OK)):
+        with sqlite3.connect(path) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+        db.close()
+        assert service.journals(tmp_path, running=False).status is status
+    (tmp_path / "directory.json").write_text("garbage")
+    assert service.journals(tmp_path, running=False).status is Status.FAIL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import stat
@@ -9,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penrose_ray.aggregate.schema import SCHEMA_VERSION
 from penrose_ray.cli.checks.machine import failure, fine, version_tuple, warning
 
 if TYPE_CHECKING:
@@ -165,6 +167,11 @@ def journals(folder: Path, *, running: bool) -> Finding:
     files = sorted(folder.rglob("*.sqlite")) if folder.is_dir() else []
     if running or not files:
         return fine("journals", "in use" if running else f"none yet in {folder}")
+    for path in folder.rglob("directory.json"):
+        try:
+            json.loads(path.read_bytes())
+        except ValueError as error:
+            return failure("journals", f"{path}: {error}", "Restore it from a backup.")
     for path in files:
         problem = _damage(path)
         if problem:
@@ -179,6 +186,9 @@ def _damage(path: Path) -> str:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA_VERSION:
+                return f"of version {version}, newer than this program's {SCHEMA_VERSION}"
             if path.stat().st_size > _CHECKED_BYTES:
                 return ""
             (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
