@@ -36,6 +36,10 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.run
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
+$(VENV)/.bench: pyproject.toml $(VENV)/.dev
+	$(PIP) --editable '.[bench]'
+	@touch $@
+
 install: $(VENV)/.run
 
 run: install
@@ -55,11 +59,13 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.bench
 	mkdir -p out/bench
 	for file in benchmarks/[a-z]*.py; do \
 	  name=$$(basename $$file .py); \
-	  [ $$name = harness ] || $(BIN)/python -m benchmarks.$$name --json | tee out/bench/$$name.json || exit 1; \
+	  [ $$name != harness ] || continue; \
+	  $(BIN)/python -m benchmarks.$$name --json >out/bench/$$name.json || exit 1; \
+	  tail -n 1 out/bench/$$name.json; \
 	done
 
 docs: $(VENV)/.dev

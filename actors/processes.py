@@ -15,6 +15,8 @@ _PROC = Path("/proc")
 _KIB_PER_MIB = 1024
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.02
+_KILLED_S = 10.0
+"""For processes that were killed to be gone; where the disk is slow they take a moment."""
 _RAY = re.compile(rb"^ray::|/ray/core/|/ray/_private/|/ray/dashboard/|/ray/autoscaler/")
 
 
@@ -59,8 +61,19 @@ def end_ray(kept: set[int], *, grace_s: float = 1.0) -> None:
         time.sleep(_POLL_S)
     for pid in left:
         _send(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+    deadline = time.monotonic() + _KILLED_S
+    while any(_is_alive(pid) for pid in left) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether it runs; one that has ended is buried, also where it was a grandchild until its parent went."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _of_ray(kept: set[int]) -> list[int]:

@@ -386,6 +386,10 @@ class GatewayActor:
         """Reports that no shard has taken yet."""
         return self._backend.waiting()
 
+    async def lag_s(self) -> float:
+        """Seconds that the reports which wait will take."""
+        return self._backend.load_s()
+
     async def hear(self, counted: Snapshot) -> None:
         """Take what the service's own process has counted, for `GET /metrics`."""
         self._elsewhere = counted

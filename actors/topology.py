@@ -297,6 +297,7 @@ class Topology:
             "epoch": table.epoch,
             "classes": len(ask(self.matcher.classes.remote())),
             "waiting": load.waiting,
+            "lag_s": round(ask(self.gateway.lag_s.remote()), 2),
             "pending": self.pool.pending(),
             "shards": [
                 {

@@ -231,7 +231,7 @@ def status(config: ConfigArgument, overrides: SetOption = None, form: FormatOpti
         return
     title = (
         f"{found['url']}  task {found['task_id'][:16]}  epoch {found['epoch']}  {found['classes']} classes  "
-        f"{found['waiting']} reports waiting  {found['pending']} shards coming"
+        f"{found['waiting']} reports waiting, {found['lag_s']} s behind  {found['pending']} shards coming"
     )
     print_rows(found["shards"], _SHARD_COLUMNS, form, title)
     for each in found["decisions"]:

@@ -63,6 +63,7 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
         (found,) = json.loads(out)
         found["reports"] = sum(shard["reports"] for shard in found["shards"])  # type: ignore[attr-defined]
     assert found["url"] == service.url
+    assert 0 <= float(str(found["lag_s"])) < 60
     assert sum(shard["buckets"] for shard in found["shards"]) == 256  # type: ignore[attr-defined]
     assert fetch_task(service.url, TaskId(bytes.fromhex(str(found["task_id"]))))
     handovers = found["handovers"]
