@@ -17,28 +17,33 @@ SENDERS = 3
 
 
 class Senders:
-    """Threads that share the records; each goes on until all of its own are acknowledged."""
+    """Threads that share the records; `join` lets them end when all of their own are acknowledged."""
 
     def __init__(self, topology: Topology, records: list[bytes], *, url: str = "") -> None:
         self.outboxes = [
             Outbox(HttpUploader(url or topology.url, topology.task.task_id), SystemClock())
             for _ in range(SENDERS)
         ]
-        for number, outbox in enumerate(self.outboxes):
-            for record in records[number::SENDERS]:
-                outbox.put(record)
+        self._ending = threading.Event()
+        self.add(records)
         self._threads = [threading.Thread(target=self._send, args=(outbox,)) for outbox in self.outboxes]
         for thread in self._threads:
             thread.start()
 
-    @staticmethod
-    def _send(outbox: Outbox) -> None:
-        while not outbox.flush():
+    def add(self, records: list[bytes]) -> None:
+        """Share out more records."""
+        for number, outbox in enumerate(self.outboxes):
+            for record in records[number::SENDERS]:
+                outbox.put(record)
+
+    def _send(self, outbox: Outbox) -> None:
+        while not (outbox.flush() and self._ending.is_set()):
             time.sleep(0.01)  # polls; nothing depends on its length
 
     def sent(self) -> int:
         return sum(outbox.counts.sent for outbox in self.outboxes)
 
     def join(self) -> None:
+        self._ending.set()
         for thread in self._threads:
             thread.join()
