@@ -17,6 +17,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from penrose_ray.durable import private_database
 from penrose_ray.errors import SpoolError
 from penrose_ray.types import BatchId
 
@@ -62,13 +63,8 @@ class SentReports:
         self._task_id = task.task_id
         self._path = path
         self._cipher = AESGCM(key or secrets.token_bytes(_KEY_BYTES))
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.touch(mode=0o600)
-        self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
         with self._guard():
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-                self._db.execute(f"PRAGMA {pragma}")
+            self._db = private_database(path)
             self._db.execute(_TABLE)
 
     def all(self) -> list[Sent]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sqlite3
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,6 +60,23 @@ def append(path: Path, content: bytes, *, mode: int = 0o600) -> None:
             raise
     if is_new:
         sync_directory(path.parent)
+
+
+def private_database(path: Path | None) -> sqlite3.Connection:
+    """A SQLite file for its owner only, where what is deleted is gone; None keeps all in memory.
+
+    Any thread may use it, one at a time; every statement is a transaction unless one is begun.
+
+    Raises:
+        sqlite3.Error: the file is none, or cannot be used.
+    """
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+    database = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+        database.execute(f"PRAGMA {pragma}")
+    return database
 
 
 def _written_beside(path: Path, content: bytes, mode: int) -> Path:

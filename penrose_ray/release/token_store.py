@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gmpy2 import mpz
 
+from penrose_ray.durable import private_database
 from penrose_ray.errors import TokenError
 from penrose_ray.release.blind_rsa import Blinded
 from penrose_ray.release.tokens import Request
@@ -47,13 +48,8 @@ class TokenStore:
     def __init__(self, path: Path | None, task_id: TaskId) -> None:
         self._path = path
         self._task_id = task_id
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.touch(mode=0o600)
-        self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
         with self._guard():
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-                self._db.execute(f"PRAGMA {pragma}")
+            self._db = private_database(path)
             self._db.executescript(_TABLES)
 
     def filled(self, day: int) -> bool:

@@ -44,7 +44,7 @@ class Talker:
         """Say it to files."""
         print(f"print {PLACE}")  # noqa: T201 - what is tested
         print(f"stderr {PLACE}", file=sys.stderr)  # noqa: T201 - what is tested
-        logging.getLogger("some.library").warning("log %s", PLACE)
+        logging.getLogger("another.package").warning("log %s", PLACE)
         logging.getLogger("ray").warning("ray %s", PLACE)
         warnings.warn(f"warning {PLACE}", stacklevel=1)
         thread = threading.Thread(target=self._fail, args=("thread",))
