@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penrose_ray.analyse.kernel_names import KIND_COUNTER, kind_number
 from penrose_ray.capture.gauge import GaugeSource
 from penrose_ray.capture.sampler import Rotation, Sampler
 from penrose_ray.errors import SourceError
 from penrose_ray.histogram import Counter
+from penrose_ray.kernel_names import KIND_COUNTER, kind_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +30,8 @@ AHEAD = 32_768
 class SamplingPlan:
     """Arms a source ahead of its launches and picks the measured ones out of its batches.
 
-    Beside what the source measures stands the kind of each kernel (`analyse.kernel_names`), which its name
-    tells. Where nothing else is watched, a counter that no counter set wants is measured to mark the samples.
+    Beside what the source measures stands the kind of each kernel, which its name tells (`kernel_names.py`).
+    Where nothing else is watched, a counter that no counter set wants is measured to mark the samples.
     """
 
     def __init__(self, task: Task, source: EventSource, *, clock: Clock, rng: np.random.Generator) -> None:

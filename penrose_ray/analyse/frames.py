@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 
 from penrose_ray.analyse.intervals import noisy_share
-from penrose_ray.analyse.kernel_names import KIND_COUNTER
 from penrose_ray.analyse.percentiles import PERCENTILES, percentile_along
 from penrose_ray.analyse.released import Histograms, Paths, read_histograms
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS, CounterSet, above_noise, marginal, mean
+from penrose_ray.kernel_names import KIND_COUNTER
 
 if TYPE_CHECKING:
     import os

@@ -15,9 +15,9 @@ from penrose_ray.analyse.cells import axis_of, places, set_with, values
 from penrose_ray.analyse.fleet import noise_per_class, per_class, thinning_per_class, together
 from penrose_ray.analyse.frames import counter_set_of
 from penrose_ray.analyse.intervals import noisy_share, weighted_share
-from penrose_ray.analyse.kernel_names import KIND_COUNTER, KINDS
 from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import BINS, Axis, Counter, CounterSet
+from penrose_ray.kernel_names import KIND_COUNTER, KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,11 +12,11 @@ from penrose_ray.analyse.figures import MOST_CLASSES, distribution, fleet_share,
 from penrose_ray.analyse.fleet import fleet_shares
 from penrose_ray.analyse.frames import counter_set_of, records
 from penrose_ray.analyse.joint import QUADRANTS, joint_sets, quadrants
-from penrose_ray.analyse.kernel_names import KIND_COUNTER
 from penrose_ray.analyse.kinds import by_kind
 from penrose_ray.analyse.svg import inline
 from penrose_ray.analyse.theme import CLASSES
 from penrose_ray.analyse.wording import NOTHING, interval, percent, plain_name, quantity, unit_apart, whole
+from penrose_ray.kernel_names import KIND_COUNTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,10 +6,10 @@ import numpy as np
 from e2e import fleet
 
 from penrose_ray.actors.client import POOLED_REPORTS
-from penrose_ray.analyse.kernel_names import KINDS
 from penrose_ray.analyse.kinds import kind_duration_set
 from penrose_ray.clock import ManualClock, SystemClock
 from penrose_ray.histogram import Counter, CounterSet, marginal
+from penrose_ray.kernel_names import KINDS
 from penrose_ray.task import verify
 from penrose_ray.transport.direct import DirectUploader
 

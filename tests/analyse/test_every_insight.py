@@ -28,9 +28,9 @@ from penrose_ray.analyse import (
     what_if,
 )
 from penrose_ray.analyse.frames import open_release
-from penrose_ray.analyse.kernel_names import KINDS, kind_number, kind_of
 from penrose_ray.capture.formats import read_recording
 from penrose_ray.histogram import Axis, Counter, CounterSet, count
+from penrose_ray.kernel_names import KINDS, kind_number, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import numpy as np
 
 from penrose_ray.capture.events import KernelKind
 from penrose_ray.capture.tools.base import Advice, Findings, Tool
-from penrose_ray.capture.tools.kernels import COMPUTE, is_gemm, purposes, readable
+from penrose_ray.capture.tools.kernels import COMPUTE, is_product, purposes, readable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class FusionCandidates(Tool):
         table = trace.device
         if not len(table):
             return
-        fusible = np.array([not is_gemm(name) for name in trace.names])
+        fusible = np.array([not is_product(name) for name in trace.names])
         small = table.end_ns - table.start_ns <= _SMALL_NS
         usable = table.timed & (table.kind == KernelKind.KERNEL) & fusible[table.name]
         usable &= small & (purposes(trace) == COMPUTE)

@@ -1,4 +1,4 @@
-"""What a kernel is for, told from its name, and names that a person can read."""
+"""What a kernel is for, by the kind that its name tells, and names that a person can read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penrose_ray.capture.events import KernelKind
+from penrose_ray.kernel_names import kind_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
     from penrose_ray.capture.tools.trace import Trace
 
 COMPUTE, COMMUNICATION, MEMORY = "compute", "communication", "memory"
-_COMMUNICATION = re.compile(
-    r"nccl|rccl|nvshmem|mscclpp|oneccl|\bMPI_|cross_device_reduce|(?:one|two)shot_all_?reduce", re.IGNORECASE
-)
-_GEMM = re.compile(
-    r"gemm|_gemv|cutlass.*(?:mma|matmul)|\bnvjet|Cijk_|xmma_gemm|cublasLt|matmul|ck::.*Gemm", re.IGNORECASE
-)
+_SUM_OF_PARTS = re.compile(r"split_?k\w*reduc|reduc\w*split_?k", re.IGNORECASE)
 _MANGLED = re.compile(r"_Z[\w.$]+")
 
 
@@ -31,7 +27,7 @@ def purpose(name: str, kind: int) -> str:
     """`compute`, `communication` or `memory`."""
     if kind in (KernelKind.COPY, KernelKind.SET) or name.startswith(("Memcpy", "Memset")):
         return MEMORY
-    return COMMUNICATION if _COMMUNICATION.search(name) else COMPUTE
+    return COMMUNICATION if kind_of(name) == "collective" else COMPUTE
 
 
 def purposes(trace: Trace) -> NDArray[np.str_]:
@@ -42,9 +38,19 @@ def purposes(trace: Trace) -> NDArray[np.str_]:
     return np.array(found, dtype="U13")[places] if len(keys) else np.empty(0, dtype="U13")
 
 
+def is_product(name: str) -> bool:
+    """Whether a kernel belongs to a product of matrices or to a convolution."""
+    return kind_of(name) in ("gemm", "conv")
+
+
 def is_gemm(name: str) -> bool:
-    """Whether a kernel multiplies matrices."""
-    return _GEMM.search(name) is not None
+    """Whether a kernel multiplies matrices itself: not the one that adds up the parts of a split-K product.
+
+    Convolutions count where they are computed as products (implicit GEMM).
+    """
+    if kind_of(name) == "conv":
+        return "gemm" in name.lower()
+    return kind_of(name) == "gemm" and not _SUM_OF_PARTS.search(name)
 
 
 @lru_cache(maxsize=100_000)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from penrose_ray.capture.tools.base import Advice, Findings, Tool
-from penrose_ray.capture.tools.kernels import COMMUNICATION, is_gemm, purposes
+from penrose_ray.capture.tools.kernels import COMMUNICATION, is_product, purposes
 from penrose_ray.capture.tools.links import link
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class LanguageModel(Tool):
 def _parts(trace: Trace) -> np.ndarray:
     names = trace.names
     found = [next((part for part, words in _PARTS if words.search(n)), "") for n in names]
-    found = [part or ("products" if is_gemm(n) else "other") for part, n in zip(found, names, strict=True)]
+    found = [part or ("products" if is_product(n) else "other") for part, n in zip(found, names, strict=True)]
     parts = np.array(found, dtype="U13")[trace.device.name]
     return np.where(purposes(trace) == COMMUNICATION, COMMUNICATION, parts)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penrose_ray.capture.events import KernelKind
-from penrose_ray.capture.tools.kernels import is_gemm, purpose, readable
+from penrose_ray.capture.tools.kernels import is_gemm, is_product, purpose, readable
 from penrose_ray.capture.tools.live import sampling_rate
 from penrose_ray.capture.tools.reading import read_traces
 from penrose_ray.errors import ConfigError, TraceError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", KernelKind.KERNEL, "communication"),
         ("void vllm::cross_device_reduce_2stage<half, 8>()", KernelKind.KERNEL, "communication"),
+        ("multimem_all_reduce_kernel<c10::BFloat16, 16>", KernelKind.KERNEL, "communication"),
         ("Memcpy HtoD (Pageable -> Device)", KernelKind.KERNEL, "memory"),
         ("fill", KernelKind.SET, "memory"),
         ("volta_sgemm_128x32_nt", KernelKind.KERNEL, "compute"),
@@ -40,9 +41,19 @@ def test_products_of_three_vendors_libraries() -> None:
         "volta_sgemm_128x32_nt",
         "Cijk_Alik_Bljk_BBS_BH_MT256x192",
         "void cutlass::Kernel2<x_gemm_y>()",
+        "gemv2T_kernel_val",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc",
     )
     assert all(map(is_gemm, products))
+    assert all(map(is_product, products))
     assert not is_gemm("void at::native::vectorized_elementwise_kernel<4>()")
+
+
+def test_library_named_after_products_has_other_kernels() -> None:
+    assert not is_product("void fbgemm_gpu::permute_2D_data_kernel<false, int, int>()")
+    # the same operator starts both kernels of a split-K product: no choice between them to advise on
+    assert is_product("void splitKreduce_kernel<32, 16, int>(cublasSplitKParams<float>)")
+    assert not is_gemm("void splitKreduce_kernel<32, 16, int>(cublasSplitKParams<float>)")
 
 
 def test_mangled_symbols_are_resolved_and_others_left_alone() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penrose_ray.analyse.kernel_names import KINDS, kind_number, kind_of
 from penrose_ray.capture.formats import read_recording
 from penrose_ray.errors import TraceError
+from penrose_ray.kernel_names import KINDS, kind_number, kind_of
 
 ROOT = os.environ.get("PENROSE_TRACES")
 

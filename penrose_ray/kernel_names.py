@@ -1,4 +1,4 @@
-"""What a kernel does, by its name: the kinds that a categorical histogram counts.
+"""What a kernel does, by its name: the kinds that a categorical histogram counts and that tools tell apart.
 
 Names are a convention, not a contract, so `other` is an honest answer. Rules are tried in order, those that
 are hard to mistake first: `nccl` before `reduce`, `implicit_gemm` (a convolution) before `gemm`.
@@ -14,7 +14,9 @@ KIND_COUNTER = "kernel_kind"
 KINDS = ("gemm", "conv", "attention", "elementwise", "reduction", "copy", "collective", "other")
 
 _WORDS = {
-    "collective": (r"nccl|rccl|msccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce",),
+    "collective": (
+        r"nccl|rccl|msccl|oneccl|nvshmem|\bMPI_|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce",
+    ),
     "attention": (r"attention|attn|(?<!cache_)flash|fmha|sdpa",),
     "conv": (
         r"conv(?!ert)|cudnn.*(engine|offsets)|winograd|scudnn|[dw]grad|fprop|implicit_gemm|igemm",
