@@ -18,6 +18,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from penrose_ray.accuracy import contributors_for
 from penrose_ray.crypto.cipher import Cipher, cipher_of
 from penrose_ray.crypto.packing import BINS, NO_NOISE, NoiseOffsets, SlotProfile, profile
 from penrose_ray.crypto.public_key import PublicKey
@@ -158,7 +159,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         if not relative_error:
             return 0
-        return math.ceil(self.noise_sigma * BINS / (self.samples_per_histogram * relative_error) - 1e-9)
+        return contributors_for(self.noise_sigma, relative_error, self.samples_per_histogram)
 
     def _contributors_need(self, classes: int) -> int:
         """Least N with N (1 - q) - 4 sqrt(N q (1 - q)) >= r k + m c; just k in a task without tokens."""

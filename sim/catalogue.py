@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from penrose_ray.accuracy import best_interval
 from penrose_ray.sim.autoscaling import Day, simulate_day
 from penrose_ray.sim.experiments import coverage_against, coverage_table
 from penrose_ray.sim.gate import gate_outlook
 from penrose_ray.sim.planner import Demand
-from penrose_ray.sim.sampling_error import best_interval, error_curve
+from penrose_ray.sim.sampling_error import error_curve
 from penrose_ray.sim.traffic import published_gap, traffic_table
 
 if TYPE_CHECKING:
@@ -100,8 +101,7 @@ def sampling_error(settings: SimulationSettings) -> Found:
     notes = tuple(
         f"counter varying by {variation:g}: "
         + ", ".join(
-            f"S = {best_interval(executions=count, variation=variation):,.0f} at {count:,.0f} executions"
-            for count in _EXECUTIONS
+            f"S = {best_interval(count, variation):,.0f} at {count:,.0f} executions" for count in _EXECUTIONS
         )
         + "; below that, more sampling is worse data."
         for variation in _VARIATIONS

@@ -6,20 +6,16 @@ another matter, which no figure inside a release can tell.
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from penrose_ray.accuracy import z_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 CONFIDENCE = 0.95
-
-
-def z_of(confidence: float) -> float:
-    """Two-sided normal quantile: 1.96 for 0.95."""
-    return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
 def wilson(

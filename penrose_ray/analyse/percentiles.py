@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penrose_ray.analyse.intervals import CONFIDENCE, z_of
+from penrose_ray.accuracy import z_of
+from penrose_ray.analyse.intervals import CONFIDENCE
 from penrose_ray.histogram import marginal, quantile
 
 if TYPE_CHECKING:

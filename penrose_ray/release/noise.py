@@ -2,19 +2,17 @@
 
 Neighbouring inputs are two fleets in which one client's histograms differ: it reports the same classes,
 counter sets and hours, with any other content. (Whether and when a client reports is hidden by the gate and
-by cover reports, not by this noise.) Such a client moves at most H samples a report, so replacing n reports
-in a sum changes that sum by at most sqrt(2) n H in L2. With at most r reports a sum and T tokens a batch,
-all sums of a batch together change by at most sqrt(2 r T) H.
+by cover reports, not by this noise.) How far that moves all sums of a batch is `accuracy.sensitivity`.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penrose_ray import accuracy
 from penrose_ray.crypto.packing import BINS, Slots
 from penrose_ray.errors import ConfigError
 
@@ -37,9 +35,9 @@ def sensitivity(task: Task) -> float:
             "Noise hides nothing in a task without tokens: one client may send any number of reports.",
             remedy="Set task.tokens_per_day, or task.noise_sigma = 0.",
         )
-    tokens = task.tokens_per_batch
-    per_sum = min(task.reports_per_class or tokens, tokens)
-    return math.sqrt(2 * per_sum * tokens) * task.samples_per_histogram
+    return accuracy.sensitivity(
+        task.samples_per_histogram, tokens=task.tokens_per_batch, reports_per_class=task.reports_per_class
+    )
 
 
 def discrete_gaussian(sigma: float) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ EXPECTED = {
     "02_coverage_planning": [
         "seen with 99.995%",
         "bin of 10 %: 654,567",
-        "epsilon 2: 36,0",
+        "epsilon 2: 204,1",
         r"alike: 2\.9\d h simulated, 2\.90 h by formula",
         "first to break: Tor network",
     ],
@@ -37,9 +37,9 @@ EXPECTED = {
     ],
     "04_privacy_and_error": [
         r"99\.[234]% of the bins within 1 %",
-        "sigma = 28,197 samples",
-        r"1,000: 36\.\d\d% by theory, 3[56]\.\d\d% simulated",
-        r"100,000: 0\.36% by theory, 0\.3[567]% simulated",
+        "sigma = 159,505 samples",
+        r"1,000: 204\.17% by theory, 20[2-6]\.\d\d% simulated",
+        r"100,000: 2\.04% by theory, 2\.0[2-6]% simulated",
         r"1(8[1-9]|9\d) of 200 intervals hold the truth",
         "noise 0: .*inside: True",
         "noise 200: .*inside: True",

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from penrose_ray.accuracy import noise_sigma
 from penrose_ray.clock import ManualClock
 from penrose_ray.crypto.packing import unpack
 from penrose_ray.errors import BudgetError, ConfigError
@@ -117,6 +118,34 @@ def brute_force_sensitivity(task: Task, sums: int) -> float:
 def test_sensitivity_is_the_most_that_one_client_can_change(task: Task, r: int, c: int) -> None:
     changed = msgspec.structs.replace(task, reports_per_class=r, tokens_per_day=c)
     assert sensitivity(changed) == pytest.approx(brute_force_sensitivity(changed, sums=c))
+
+
+def delta_of(loss: NDArray[np.float64], eps: float) -> float:
+    """Delta that a mechanism has at epsilon, E max(0, 1 - e^(eps - loss)), by its losses in many runs."""
+    return float(np.maximum(0.0, -np.expm1(eps - loss)).mean())
+
+
+def test_noise_hides_a_client_that_spends_its_tokens_on_many_sums(task: Task) -> None:
+    """One client moves all its samples in 8 sums of a batch; what is drawn is the noise of real releases.
+
+    Noise that hides its part in one sum alone promises delta 0.02 at epsilon 1, and tells the client from
+    another one in nearly every batch.
+    """
+    pytest.importorskip("opendp")
+    eps, delta, sums = 1.0, 0.02, 8
+    task = msgspec.structs.replace(task, tokens_per_day=sums, reports_per_class=1)
+    moved = np.tile([-1.0, 1.0], sums) * task.samples_per_histogram
+
+    def simulated(sigma: float) -> float:
+        noisy = msgspec.structs.replace(task, noise_sigma=sigma)
+        slots = [noise_slots(noisy).bins - noisy.noise_offsets().bin for _ in range(1_000)]
+        noise = np.concatenate(slots).reshape(-1, len(moved))
+        return delta_of((2 * noise @ moved + moved @ moved) / (2 * sigma**2), eps)
+
+    # 8,000 batches: the standard error of such a mean of values below 1 is 0.0009
+    assert simulated(noise_sigma(eps, delta, sensitivity(task))) == pytest.approx(delta, abs=0.004)
+    one_sum = math.sqrt(2) * task.samples_per_histogram
+    assert simulated(noise_sigma(eps, delta, one_sum)) > 20 * delta
 
 
 def test_epsilon_is_near_the_exact_value_of_one_gaussian() -> None:
