@@ -42,19 +42,22 @@ def releases(task: TaskArgument, directory: DirectoryArgument, form: FormatOptio
 
     Example: penrose release list fleet.task out/releases
     """
-    published = _published(task, directory)
+    entries = _published(task, directory).entries()
     rows = [
         {
-            "batch": each.batch,
-            "sums": each.sums,
-            "reports": each.reports,
-            "withheld_sums": each.withheld_sums,
-            "epsilon": each.spent_epsilon,
+            "batch": each.facts.batch,
+            "sums": each.facts.sums,
+            "reports": each.facts.reports,
+            "withheld_sums": each.facts.withheld_sums,
+            "epsilon": each.facts.spent_epsilon,
         }
-        for each in published.facts()
-        if each.kind == "release"
+        for each in entries
+        if each.facts.kind == "release"
     ]
-    print_rows(rows, _COLUMNS, form, f"ledger signed by {published.signer.hex()}")
+    title = f"ledger signed by {entries[0].signer.hex()}" if entries else "there is no ledger yet"
+    print_rows(rows, _COLUMNS, form, title)
+    if not rows:
+        say(f"nothing of this task is released yet in {directory}")
 
 
 @app.command("prove")

@@ -52,18 +52,6 @@ class Published:
             self._checked = raw, list(zip(lines, check_chain(lines), strict=True))
         return self._checked[1]
 
-    @property
-    def signer(self) -> bytes:
-        """The ledger's public key, by which clients, gatekeeper and design server pin it.
-
-        Raises:
-            LedgerError: there is no ledger yet, or it is damaged.
-        """
-        entries = self.entries()
-        if not entries:
-            raise LedgerError("There is no ledger yet.", remedy="Release something first.")
-        return entries[0].signer
-
     def entries(self) -> list[LedgerEntry]:
         """The ledger's entries, each checked; raises LedgerError where it is damaged."""
         return [entry for _, entry in self._chain()]

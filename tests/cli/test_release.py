@@ -96,6 +96,28 @@ def test_releases_are_listed_and_a_report_that_is_in_none_is_named(
     assert desk.ledger_path.exists()
 
 
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+@pytest.mark.parametrize("ledger", ["none", "head"])
+def test_a_list_before_the_first_release_is_empty(
+    call: Call, tmp_path: Path, desk: Desk, ledger: str, form: str
+) -> None:
+    head = desk.ledger_path.read_bytes().splitlines(keepends=True)[0]
+    if ledger == "none":
+        desk.ledger_path.unlink()
+    else:
+        desk.ledger_path.write_bytes(head)
+    place = (tmp_path / "a.task", tmp_path / "releases")
+    code, out, err = call("release", "list", *place, "--format", form)
+    assert (code, "nothing of this task is released yet" in err) == (0, True)
+    if form == "json":
+        assert json.loads(out) == []
+    elif form == "csv":
+        assert out == "batch,sums,reports,withheld_sums,epsilon\n"
+    else:
+        assert ("no ledger yet" if ledger == "none" else desk.signer.hex()) in out
+    assert call("release", "prove", *place, "77" * 32)[0] == 65, "a proof of nothing is none"
+
+
 def test_the_gatekeepers_command_answers_the_release_desk(
     call: Call, tmp_path: Path, desk: Desk, design_keys: DesignKeys
 ) -> None:
