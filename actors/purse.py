@@ -37,7 +37,7 @@ class Purse:
         moments: when it asks; without them, as the day begins.
 
     Raises:
-        TokenError: `path` cannot be used.
+        SpoolError: `path` cannot be used.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class SentReports:
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._unusable(str(error)) from error
 
     def _unusable(self, reason: str) -> SpoolError:

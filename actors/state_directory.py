@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from penrose_ray.capture.ring_source import remove_rings
 from penrose_ray.errors import ConfigError, KeyPermissionError
 from penrose_ray.transport.route import OWN_TOR, TLS, TLS_FILES, TORRC
+from penrose_ray.transport.spool import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,11 +45,13 @@ class StateDirectory:
         Raises:
             KeyPermissionError: others may enter it.
             ConfigError: it is a file.
+            SpoolError: it cannot be made.
         """
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise ConfigError(f"{path} is no directory.", remedy="Choose another --state.") from error
+        with kept(path):
+            try:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise ConfigError(f"{path} is no directory.", remedy="Choose another --state.") from error
         if path.stat().st_mode & 0o077:
             raise KeyPermissionError(
                 f"{path} can be opened by others.",
@@ -70,6 +73,7 @@ class StateDirectory:
 
         Raises:
             ConfigError: another client runs.
+            SpoolError: the lock cannot be written, as where the disk is full.
         """
         file = self._take()
         if file is None:
@@ -77,8 +81,14 @@ class StateDirectory:
                 f"Another client runs on {self.path}.",
                 remedy=f"Stop it with penrose client off --state {shlex.quote(str(self.path))}.",
             )
-        os.ftruncate(file, 0)
-        os.write(file, str(os.getpid()).encode())
+        with kept(self._pid):
+            os.ftruncate(file, 0)
+            os.write(file, str(os.getpid()).encode())
+
+    def note_watched(self, source: str) -> None:
+        """Have `penrose client env` know what the client watches; raises SpoolError like `lock`."""
+        with kept(self.watched):
+            self.watched.write_text(source)
 
     def release(self) -> None:
         """Let another client run here."""
@@ -153,7 +163,8 @@ class StateDirectory:
     def _take(self) -> int | None:
         """Lock the directory; None when a client has it."""
         while True:
-            file = os.open(self._pid, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with kept(self._pid):
+                file = os.open(self._pid, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(file), self._pid.stat()):

@@ -179,7 +179,7 @@ class TlsError(TransportError):
 
 
 class SpoolError(PenroseError):
-    """Reports that wait cannot be kept on disk."""
+    """What a client keeps on disk, such as the reports that wait, cannot be used or written."""
 
     code = "spool"
     exit_code = 43

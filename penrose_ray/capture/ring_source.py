@@ -111,9 +111,15 @@ class RingSource(QueuedSource):
         return Capabilities(available=True, per_kernel_counters=True)
 
     def _start(self) -> None:
-        ring.private_directory(self._directory)
         self._paused = False
-        self._lock_file = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            ring.private_directory(self._directory)
+            self._lock_file = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise SourceError(
+                f"Rings in {self._directory} cannot be read: {error.strerror or error}.",
+                remedy="Free space, or name another directory.",
+            ) from error
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -171,7 +177,10 @@ class RingSource(QueuedSource):
     def _write_plan(self) -> None:
         base = self._position
         coming = [launch - base for launch in self._planned if launch >= base]
-        ring.write_plan(self._directory, base, coming, paused=self._paused)
+        try:
+            ring.write_plan(self._directory, base, coming, paused=self._paused)
+        except OSError as error:  # those that run are told through their rings
+            self.tally.warn(f"Programs that start now are told no plan: {error.strerror or error}.")
 
     def _arm_process(self, process: _Process) -> None:
         base = process.file.armed_base

@@ -125,8 +125,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
             outbox = _outbox(task, policy, gateway, directory, stack, socks=socks, pace=Pace(gap_s))
             parts = _kept(task, enrolment, outbox, directory, stack)
             if receipts:
-                parts = parts._replace(on_contribution=stack.enter_context(Receipts(receipts)).note)
-        directory.watched.write_text(source)
+                parts = parts._replace(on_contribution=Receipts(receipts).note)
+        directory.note_watched(source)
         watched = source_of(source, where, task)
         client = HostClient(
             watched,

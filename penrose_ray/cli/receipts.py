@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from penrose_ray.cli.given import quoted
 from penrose_ray.cli.output import say
+from penrose_ray.durable import append
 from penrose_ray.errors import KeyPermissionError
+from penrose_ray.transport.spool import kept
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from penrose_ray.seal import Contribution
     from penrose_ray.wire import Report
 
+_OPTION = "--receipts"
 
 class Receipts:
     """A JSON line a report, for its owner only: whoever has it can tell this host's reports from others'."""
@@ -25,28 +28,25 @@ class Receipts:
 
         Raises:
             KeyPermissionError: others may read it.
+            SpoolError: it cannot be written.
         """
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
-        if os.fstat(descriptor).st_mode & 0o077:
-            self._file.close()
+        self._path = path
+        with kept(path, _OPTION):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            mode = os.fstat(descriptor).st_mode
+            os.close(descriptor)
+        if mode & 0o077:
             raise KeyPermissionError(
                 f"{path} can be read by others.", remedy=f"Run: chmod 600 {quoted(path)}"
             )
         say(f"warning: {path} tells which reports are this host's; keep it private, delete it when checked")
 
     def note(self, _contribution: Contribution, report: Report) -> None:
-        """Add a report; cover reports are among them, for the ledger counts them alike."""
+        """Add a report, or raise SpoolError; cover reports are among them, for the ledger counts them alike."""
         fields = {
             "report": report.report_id.hex(),
             "task": report.task_id.hex(),
             "created_hour": report.created_hour,
         }
-        self._file.write(json.dumps(fields) + "\n")
-        self._file.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with kept(self._path, _OPTION):
+            append(self._path, json.dumps(fields).encode() + b"\n")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gmpy2 import mpz
 
 from penrose_ray.durable import private_database
-from penrose_ray.errors import TokenError
+from penrose_ray.errors import SpoolError
 from penrose_ray.release.blind_rsa import Blinded
 from penrose_ray.release.tokens import Request
 
@@ -42,7 +42,7 @@ class TokenStore:
         task_id: whose tokens.
 
     Raises:
-        TokenError: the file cannot be used.
+        SpoolError: the file cannot be used.
     """
 
     def __init__(self, path: Path | None, task_id: TaskId) -> None:
@@ -114,15 +114,16 @@ class TokenStore:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk has undone it already
+                self._db.execute("ROLLBACK")
             raise
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise TokenError(
+        except (sqlite3.Error, OSError) as error:
+            raise SpoolError(
                 f"The tokens in {self._path} cannot be used: {error}.",
                 remedy="Free space, or move the file away: the day's tokens are lost with it.",
             ) from error

@@ -59,12 +59,24 @@ def spool_key(path: Path, *sealed: Path) -> bytes:
                     f"There is no {path}, and only that key opens the {rows} reports in {each}.",
                     remedy=f"Restore the key from a backup, or give them up: move {each} away.",
                 )
-    try:
+    with kept(path):
         return own_secret(path, SPOOL_KEY, lambda: secrets.token_bytes(KEY_BYTES))
+
+
+@contextmanager
+def kept(path: Path, option: str = "--state") -> Iterator[None]:
+    """Around writing a client's file: what the system refuses is a SpoolError that names the file.
+
+    Args:
+        path: the file.
+        option: of the command line, which can place it elsewhere.
+    """
+    try:
+        yield
     except OSError as error:
         raise SpoolError(
-            f"The key of the spool {path} cannot be kept: {error.strerror}.",
-            remedy="Free space, or choose another --state.",
+            f"{path} cannot be kept: {error.strerror or error}.",
+            remedy=f"Free space, or choose another {option}.",
         ) from error
 
 

@@ -27,7 +27,7 @@ from penrose_ray.actors.parties import IssuedNameKey, Party
 from penrose_ray.actors.purse import Purse
 from penrose_ray.capture.replay import ReplaySource
 from penrose_ray.clock import ManualClock
-from penrose_ray.errors import ConfigError, KeyMissingError, QuotaError, TokenError, TransportError
+from penrose_ray.errors import ConfigError, KeyMissingError, QuotaError, SpoolError, TransportError
 from penrose_ray.histogram import Axis, CounterSet
 from penrose_ray.policy import OwnerPolicy
 from penrose_ray.release.issuing import Issuer, IssuerKeys
@@ -170,7 +170,7 @@ def test_killed_at_any_write_no_token_is_lost_or_spent_twice(
 
 def test_a_damaged_file_of_tokens_is_named(running: Running, tmp_path: Path) -> None:
     (tmp_path / "tokens.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(TokenError, match="cannot be used"):
+    with pytest.raises(SpoolError, match="cannot be used"):
         running.purse(b"", path=tmp_path / "tokens.sqlite")
 
 

@@ -181,3 +181,20 @@ def test_reader_that_is_restarted_counts_what_it_held_and_goes_on(rings: Path) -
         assert batch.correlation.tolist() == [6, 7]
         assert [source.devices[device] for device in batch.device] == ["NVIDIA A100"] * 2
     assert not list(rings.glob("*.ring"))
+
+
+def test_a_directory_that_cannot_be_written_is_a_sentence_and_a_plan_that_cannot_a_warning(
+    rings: Path,
+) -> None:
+    rings.mkdir(mode=0o700)
+    for name, used in (("reader.lock", False), (".plan", True)):
+        (rings / name).mkdir()  # nothing can be written there, whoever asks
+        source = RingSource(rings, vendor="nvidia")
+        if not used:
+            with pytest.raises(SourceError, match="Is a directory"):
+                source.open()
+            (rings / name).rmdir()
+            continue
+        with source:
+            source.pause(paused=True)
+            assert any("no plan: Is a directory" in each for each in source.health().warnings)
