@@ -114,6 +114,9 @@ class HostClient:
             if not taken:
                 wait(idle_s)
         self._enrolled.top_up(early=True)  # what is due now needs tokens now
+        self._source.stop()
+        while self._client.step():  # what was held back for its order
+            pass
         self._client.finish()
         self._source.close()
         return self._client.counts

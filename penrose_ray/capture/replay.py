@@ -143,6 +143,10 @@ class ReplaySource:
         """The account so far."""
         return self._tally.snapshot()
 
+    def stop(self) -> None:
+        """End the recording here: what was not polled has not happened yet."""
+        self.close()
+
     def close(self) -> None:
         """Drop what was not polled."""
         if not self._closed and self._recording is not None:

@@ -77,6 +77,13 @@ class EventSource(Protocol):
         """The account of all launches so far."""
         ...
 
+    def stop(self) -> None:
+        """Stop capturing; what was captured can still be polled, also what was held back for its order.
+
+        A recording ends where it is.
+        """
+        ...
+
     def close(self) -> None:
         """Stop capturing and drop what is pending; may be called twice, and `open` again afterwards."""
         ...

@@ -14,6 +14,7 @@ from e2e import fleet
 from penrose_ray.actors.client import Client
 from penrose_ray.actors.daemon import HostClient
 from penrose_ray.actors.state_directory import StateDirectory, SwitchedOff
+from penrose_ray.capture.launch_order import COMPLETION_SPREAD
 from penrose_ray.capture.preload import opencl_environment, opencl_ring_source
 from penrose_ray.capture.ring import DEVICE_NAME, KERNEL_NAME, LAUNCHES_AT, RECORD, RingWriter
 from penrose_ray.capture.ring_source import RingSource
@@ -64,14 +65,16 @@ class Program:
         self._kernels = kernels
         self._launched = 0
 
-    def run(self, snippets: float) -> None:
-        """Launch so many snippets on each device."""
+    def run(self, snippets: float, out_of_order: np.random.Generator | None = None) -> None:
+        """Launch so many snippets on each device; `out_of_order` lets them complete a little so."""
         count = 2 * int(snippets * fleet.SNIPPET)
         records = np.zeros(count, dtype=RECORD)
         records["correlation"] = self._launched + np.arange(1, count + 1)
         records["device"] = np.arange(count) % 2
         records["name"] = np.arange(count) // 2 % self._kernels
         records["queued_ns"], records["start_ns"], records["end_ns"] = 1, 2, 2 + 5000
+        if out_of_order is not None:
+            records = records[np.argsort(np.arange(count) + out_of_order.uniform(0, 40, count))]
         self.writer.append(records)
         self._launched += count
 
@@ -151,9 +154,31 @@ def test_programs_that_end_report_while_the_daemon_goes_on(
     assert looks[-1] == (20, 20)
     assert len({decode(record).signature for record in records[:20]}) == 10
     assert counts.snippets == 22  # the daemon's end has ended the one that went on
-    assert counts.launches == 2 * 10 * 300 + 2 * 200 - 64  # those that are held back for their order
+    assert counts.launches == 2 * 10 * 300 + 2 * 200  # the last 64 were held back for their order until then
     assert counts.dropped_samples == 0
     going_on.writer.close()
+
+
+@pytest.mark.parametrize("hold", [64, COMPLETION_SPREAD])
+def test_what_is_held_back_for_its_order_reaches_the_last_snippet(
+    state: StateDirectory, design_keys: DesignKeys, hold: int
+) -> None:
+    """A program whose launches complete out of order goes on when the client is stopped."""
+    source = RingSource(state.rings, vendor="nvidia", source="cupti", hold=hold)
+    signed = fleet.signed_task(
+        design_keys, source.counters[:1], cover_rate=0.0, sampling_interval=1, samples_per_histogram=10_000
+    )
+    records: list[bytes] = []
+    outbox = Outbox(DirectUploader(records.append), SystemClock())
+    program = Program(state.rings, "gemm", 12)
+    host = HostClient(source, verify(signed.encode()), POLICY, outbox, clock=SystemClock())
+    program.run(snippets=3, out_of_order=np.random.default_rng(5))
+    counts = host.run(lambda: True, wait=lambda _: None, on_duty=lambda _: None)
+    health = source.health()
+    assert (counts.launches, counts.samples, counts.snippets) == (2 * 1200, 2 * 1200, 2 * 3)
+    assert (health.dropped, health.gaps, counts.dropped_samples) == (0, 0, 0)
+    assert len(records) == 2  # a device each
+    program.writer.close()
 
 
 def test_what_waited_for_an_ended_program_is_freed(state: StateDirectory, design_keys: DesignKeys) -> None:

@@ -189,6 +189,18 @@ def test_a_process_ends_once_behind_its_last_launch(rig: Rig) -> None:
     assert sorted(ended) == (sorted(processes) if rig.sees_ends else [])
 
 
+def test_a_stopped_source_gives_out_all_that_it_has(rig: Rig) -> None:
+    rig.source.open()
+    rig.launch(20)
+    taken = len(rig.source.poll(4))
+    rig.source.stop()
+    taken += len(_all(rig.source))
+    assert rig.source.exhausted
+    health = rig.source.health()
+    assert (health.seen, health.delivered) == (taken + health.dropped, taken)
+    assert not rig.live or (taken, health.dropped) == (20, 0)
+
+
 def test_closing_twice_is_closing_once(rig: Rig) -> None:
     rig.source.open()
     rig.launch(5)
