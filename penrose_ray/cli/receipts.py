@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OPTION = "--receipts"
 
+
 class Receipts:
     """A JSON line a report, for its owner only: whoever has it can tell this host's reports from others'."""
 
@@ -42,7 +43,11 @@ class Receipts:
         say(f"warning: {path} tells which reports are this host's; keep it private, delete it when checked")
 
     def note(self, _contribution: Contribution, report: Report) -> None:
-        """Add a report, or raise SpoolError; cover reports are among them, for the ledger counts them alike."""
+        """Add a report; cover reports are among them, for the ledger counts them alike.
+
+        Raises:
+            SpoolError: it cannot be written.
+        """
         fields = {
             "report": report.report_id.hex(),
             "task": report.task_id.hex(),

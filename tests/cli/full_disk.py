@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,13 @@ from pathlib import Path
 from penrose_ray.cli import app
 
 PAGE_BYTES = 4096
+MOUNT, UNMOUNT = (shutil.which(each) or each for each in ("mount", "umount"))
 
 
 def on_a_disk_of(pages: int, mount: Path, folder: str) -> tuple[int, str]:
     """Exit code and stderr; a disk has a page at least, so that one is used up first."""
     size = f"size={(pages + 1) * PAGE_BYTES}"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{size}", "tmpfs", mount], check=True)
+    subprocess.run([MOUNT, "-t", "tmpfs", "-o", f"mode=700,{size}", "tmpfs", mount], check=True)
     try:
         (mount / "filler").write_bytes(b"x" * PAGE_BYTES)
         (mount / folder).mkdir(mode=0o700)
@@ -33,7 +35,7 @@ def on_a_disk_of(pages: int, mount: Path, folder: str) -> tuple[int, str]:
                 return int(ended.code or 0), said.getvalue()
         raise AssertionError("main returned")
     finally:
-        subprocess.run(["umount", "--lazy", mount], check=True)
+        subprocess.run([UNMOUNT, "--lazy", mount], check=True)
 
 
 if __name__ == "__main__":
@@ -41,4 +43,4 @@ if __name__ == "__main__":
     sys.argv[0] = "penrose"
     for each in map(int, sizes.split(",")):
         code, told = on_a_disk_of(each, Path(place), name)
-        print(json.dumps([each, code, told]), flush=True)
+        sys.stdout.write(json.dumps([each, code, told]) + "\n")
