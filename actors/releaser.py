@@ -65,13 +65,12 @@ class Releaser:
 
     def batches(self) -> list[BatchId]:
         """Batches that hold reports, are not handed over yet and get no more reports."""
-        released = self.desk.releases
-        task_id = self._task.task_id
-        return [
-            batch
-            for batch in self._shards.batches()
-            if self.desk.due(batch) and released.find(task_id, batch) is None
-        ]
+        released = self.handed_over()
+        return [batch for batch in self._shards.batches() if self.desk.due(batch) and batch not in released]
+
+    def handed_over(self) -> frozenset[BatchId]:
+        """Batches whose hand-over is on disk."""
+        return self.desk.releases.batches(self._task.task_id)
 
     def release(self, batch: BatchId) -> Handover:
         """Close a batch and hand over the sums that pass the gate; raises like `Desk.release`."""

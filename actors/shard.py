@@ -11,7 +11,7 @@ from penrose_ray.task import verify
 from penrose_ray.telemetry import BUSY_SECONDS, stage_call
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum, SumKey
@@ -53,8 +53,9 @@ class Shard:
         """CPU seconds spent on reports since this process started."""
         return BUSY_SECONDS.value(stage="shard")
 
-    def tick(self) -> None:
-        """Do what is due from time to time: watch the disk, store sums, delete old rows."""
+    def tick(self, handed_over: Collection[BatchId] = ()) -> None:
+        """Do what is due from time to time: watch the disk, store sums, delete old rows of these batches."""
+        self._service.upkeep.note_handed_over(handed_over)
         self._service.upkeep.tick()
 
     def batches(self) -> list[BatchCount]:

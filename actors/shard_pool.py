@@ -17,10 +17,11 @@ from penrose_ray.actors.shard import Shard
 from penrose_ray.errors import JournalError, PenroseError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from penrose_ray.aggregate.routing import Table
+    from penrose_ray.types import BatchId
 
 SHARD_RESOURCE = "shard"
 _LOG = logging.getLogger("penrose_ray.shards")
@@ -111,9 +112,13 @@ class ShardPool:
         ray.kill(handle)
         (self._home / f"{name}.sqlite").rename(self._home / f"drained-{name}.sqlite")
 
-    def tick(self) -> None:
-        """Let the directory finish what it had to give up, and every shard do what is due."""
-        ask([self._directory.resume.remote(), *(each.tick.remote() for each in self.working.values())])
+    def tick(self, handed_over: Collection[BatchId] = ()) -> None:
+        """Let the directory finish what it had to give up, and every shard do what is due.
+
+        Rows go of batches `handed_over` alone.
+        """
+        shards = self.working.values()
+        ask([self._directory.resume.remote(), *(each.tick.remote(handed_over) for each in shards)])
 
     def compact(self) -> int:
         """Move cold batches of every shard to the archive; returns how many."""

@@ -280,7 +280,7 @@ class Topology:
         attempted(self.handovers.tick)
         self.gateway.hear.remote(snapshot())
         attempted(self.thinner.tick)
-        attempted(self.pool.tick)
+        attempted(lambda: self.pool.tick(self._releaser.handed_over()))
         decision = attempted(self.scaler.tick)
         attempted(self.experiments.tick)
         return decision or Decision(0, "not now")

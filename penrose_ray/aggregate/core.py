@@ -82,6 +82,10 @@ class Core:
             bucket for bucket in map(BucketId, range(BUCKETS)) if states.get(bucket, OWNED) != INCOMING
         )
 
+    def is_moving(self) -> bool:
+        """Whether any bucket is on its way from here or to here: its reports lie in two journals."""
+        return any(state != OWNED for state in self.journal.buckets().values())
+
     def is_kept(self, row: Row) -> bool:
         """Whether thinning keeps a report."""
         return kept(row.arrival.report_id, self.halvings.get(row.key, 0))

@@ -43,12 +43,16 @@ class Regroup:
             if not more:
                 return
             with core.changing() as change:
-                for group in core.kept_groups(of_keys(more)):
-                    gone = [row for row in group if not kept(row.arrival.report_id, more[row.key])]
-                    core.sums.remove(Addends.of(gone))
-                for key, level in more.items():
-                    change.thin(key, level)
+                self._raise(change, more)
             self._note(more, more)
+
+    def _raise(self, change: Change, levels: Mapping[SumKey, int]) -> None:
+        """Take out of these sums what is not kept at their new rates, and note the rates."""
+        for group in self._core.kept_groups(of_keys(levels)):
+            gone = [row for row in group if not kept(row.arrival.report_id, levels[row.key])]
+            self._core.sums.remove(Addends.of(gone))
+        for key, level in levels.items():
+            change.thin(key, level)
 
     def signatures(self, class_id: ClassId) -> dict[bytes, bytes]:
         """The exact signatures in open sums of a class, by snippet hash."""
@@ -64,45 +68,39 @@ class Regroup:
     def split(self, class_id: ClassId, classes: Mapping[bytes, ClassId]) -> None:
         """Give the reports of a class in open batches to other classes, by their snippet hash.
 
-        The stored exact signatures decide, never the summed histograms. Hashes that are not named stay. A new
-        class takes over the keep rate of the old one: it lost its share of reports at that rate.
+        The stored exact signatures decide, never the summed histograms. Hashes that are not named stay. A sum
+        that gets reports has the keep rate of the old class from then on, where that is the lower one: the
+        old class lost its share of reports at that rate.
         """
         core = self._core
         with core.mutex:
-            keys = self._open(class_id)
-            touched = set(keys)
+            touched = set(self._open(class_id))
             rates: dict[SumKey, int] = {}
             with core.changing() as change:
-                for key in keys:
-                    halvings = core.halvings.get(key, 0)
-                    for new in self._move(change, key, halvings, classes):
-                        touched.add(new)
-                        rates[new] = max(halvings, core.halvings.get(new, 0))
-                for new, halvings in rates.items():
-                    change.thin(new, halvings)
+                for key in sorted(touched):
+                    gained, raised = self._move(change, key, classes)
+                    touched |= gained
+                    rates |= raised
             self._note(rates, touched)
 
     def _move(
-        self, change: Change, key: SumKey, halvings: int, classes: Mapping[bytes, ClassId]
-    ) -> set[SumKey]:
-        """Move rows out of one sum; the sums they went to."""
-        core = self._core
-        gained: set[SumKey] = set()
+        self, change: Change, key: SumKey, classes: Mapping[bytes, ClassId]
+    ) -> tuple[set[SumKey], dict[SumKey, int]]:
+        """Move rows out of one sum; the sums they went to, and those whose keep rate fell."""
+        core, buckets = self._core, self._core.counted()
+        before = core.halvings.get(key, 0)
         numbered = [
             (arrival, row, _renamed(row, classes)) for arrival, row in core.journal.numbered(of_keys([key]))
         ]
         moved = [each for each in numbered if each[1].key != each[2].key]
-        buckets = core.counted()
-        counted = [
-            (old, new)
-            for _, old, new in moved
-            if old.bucket in buckets and kept(old.arrival.report_id, halvings)
-        ]
-        core.sums.remove(Addends.of([old for old, _ in counted]))
-        core.sums.add(Addends.of([new for _, new in counted]))
+        levels = {new.key: max(before, core.halvings.get(new.key, 0)) for _, _, new in moved}
+        raised = {new: level for new, level in levels.items() if level > core.halvings.get(new, 0)}
+        self._raise(change, raised)
+        counted = [(old, new) for _, old, new in moved if old.bucket in buckets]
+        core.sums.remove(Addends.of([old for old, _ in counted if kept(old.arrival.report_id, before)]))
+        core.sums.add(Addends.of([new for _, new in counted if kept(new.arrival.report_id, levels[new.key])]))
         change.reclass({arrival: new for arrival, _, new in moved})
-        gained.update(new.key for _, _, new in moved)
-        return gained
+        return set(levels), raised
 
     def _note(self, rates: Mapping[SumKey, int], touched: Iterable[SumKey]) -> None:
         self._core.halvings.update(rates)

@@ -254,11 +254,13 @@ class ShardService:
             if self._core.task.sub_batches > 1:
                 rows = self._core.kept_groups(of_batch(batch))
                 parts = split(self._core.task, [self._partial(key) for key in keys], rows)
-                return parts or self.upkeep.archived(batch)
-            ids = self._core.journal.ids_by_key(batch)
-            return [
-                replace(self._partial(key), ids=self._core.kept_ids(key, ids.get(key, ()))) for key in keys
-            ] or self.upkeep.archived(batch)
+            else:
+                ids = self._core.journal.ids_by_key(batch)
+                parts = [
+                    replace(self._partial(key), ids=self._core.kept_ids(key, ids.get(key, ())))
+                    for key in keys
+                ]
+            return parts + self.upkeep.archived(batch)
 
     def _partial(self, key: SumKey) -> PartialSum:
         record = self._core.sums.record(key)

@@ -23,7 +23,7 @@ from penrose_ray.telemetry import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penrose_ray.aggregate.archive import Archive
     from penrose_ray.aggregate.core import Core
@@ -51,9 +51,14 @@ class Upkeep:
         self._reports = 0
         self._checkpoint_s = core.clock.now_s()
         self._purge_s = float("-inf")
+        self._handed_over: frozenset[BatchId] = frozenset()
         self.free_bytes: Callable[[], int] = lambda: shutil.disk_usage(core.journal.path.parent).free
         self.give_way: Callable[[], object] = lambda: time.sleep(_GIVE_WAY_S)
         """Called between two steps of a purge: whoever waits for the mutex gets it."""
+
+    def note_handed_over(self, batches: Iterable[BatchId]) -> None:
+        """The hand-overs of these batches are on disk: nobody needs their rows again. Not kept on disk."""
+        self._handed_over = frozenset(batches)
 
     def after(self, reports: int) -> None:
         """Count reports taken; every 10,000 of them, or 8 a sum where that is more, sums are stored."""
@@ -116,7 +121,8 @@ class Upkeep:
         """Delete reports of batches released 48 hours ago or earlier, ids and signatures included.
 
         Reports are taken meanwhile. An id that goes has been kept 48 hours or more, and a retry is refused by
-        its age after 36.
+        its age after 36. What is not handed over keeps its rows. While buckets move nothing is deleted: the
+        other shard adds up, or takes out of its sums, the rows that it has in common with this one.
 
         Returns:
             How many batches lost their rows or, after 90 days, their sums.
@@ -125,10 +131,14 @@ class Upkeep:
         with core.mutex:
             now_s = core.clock.now_s()
             released = core.journal.released()
-            old = {batch for batch, at_s in released.items() if now_s - at_s >= ROWS_KEPT_S}
+            old = {
+                batch
+                for batch in self._handed_over & released.keys()
+                if now_s - released[batch] >= ROWS_KEPT_S
+            }
             due = core.journal.batches_with_rows() & old
-        for batch in due:
-            self._delete_rows(batch)
+        if not all(self._delete_rows(batch) for batch in due):
+            return 0
         with core.mutex:
             expired = [batch for batch in released if self._is_expired(batch, released[batch], now_s)]
             for batch in expired:
@@ -139,18 +149,24 @@ class Upkeep:
             self._purge_s = now_s
             return len(due) + len(expired)
 
-    def _delete_rows(self, batch: BatchId) -> None:
+    def _delete_rows(self, batch: BatchId) -> bool:
+        """Delete in steps; False when buckets move, and some rows are left."""
         self.checkpoint()
         after: int | None = 0
         while after is not None:
-            with self._core.mutex, self._core.changing() as change:
-                after = change.delete_batch(batch, _DELETE, after=after)
-                change.note("purging", 0 if after is None else batch + 1)
+            with self._core.mutex:
+                if self._core.is_moving():
+                    return False
+                with self._core.changing() as change:
+                    after = change.delete_batch(batch, _DELETE, after=after)
+                    change.note("purging", 0 if after is None else batch + 1)
             self.give_way()
+        return True
 
     def _is_expired(self, batch: BatchId, released_s: float, now_s: float) -> bool:
         ended_s = (batch + 1) * self._core.task.batch_s
-        return now_s - released_s >= KEPT_DAYS * _DAY_S and now_s - ended_s >= _LATE_S
+        is_late = now_s - released_s >= KEPT_DAYS * _DAY_S and now_s - ended_s >= _LATE_S
+        return is_late and batch in self._handed_over
 
     def _expire(self, batch: BatchId) -> None:
         core = self._core
@@ -164,6 +180,8 @@ class Upkeep:
     def compact(self) -> list[BatchId]:
         """Move released batches whose sums are all cold and whose rows are gone into the archive.
 
+        One that is there already stays where it is: what has come with a bucket since is kept in the journal.
+
         Returns:
             The batches moved.
 
@@ -173,10 +191,8 @@ class Upkeep:
         core = self._core
         with core.mutex:
             self.checkpoint()
-            with_rows = core.journal.batches_with_rows()
-            cold = [
-                batch for batch in core.journal.released() if batch not in with_rows and self._is_cold(batch)
-            ]
+            kept = core.journal.batches_with_rows() | core.journal.archived().keys()
+            cold = [batch for batch in core.journal.released() if batch not in kept and self._is_cold(batch)]
             for batch in cold:
                 self._move_out(batch)
             if cold:

@@ -323,6 +323,11 @@ class Releases:
         """Where the hand-over of a batch lies, or would lie."""
         return self._directory / f"{task_id.hex()}-{batch}.handover"
 
+    def batches(self, task_id: TaskId) -> frozenset[BatchId]:
+        """Batches of a task whose hand-over is stored, whether it can be read or not."""
+        names = self._directory.glob(f"{task_id.hex()}-*.handover")
+        return frozenset(BatchId(int(each.stem.rpartition("-")[2])) for each in names)
+
     def find(self, task_id: TaskId, batch: BatchId) -> Handover | None:
         """The stored hand-over of a batch.
 

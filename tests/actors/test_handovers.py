@@ -91,6 +91,11 @@ class World:
         assert answer.outcome.acknowledged
         return self.task.batch_of(created_s)
 
+    def purge(self) -> None:
+        """What the service lets its shards do every few seconds."""
+        self.shard.upkeep.note_handed_over(self.releaser.handed_over())
+        self.shard.upkeep.purge()
+
     def released(self) -> list[int]:
         """Batches in the order in which the ledger has them."""
         return [each.batch for each in self.releaser.desk.facts() if each.kind == "release"]
@@ -232,6 +237,33 @@ def test_a_failure_is_told_tried_again_ever_later_and_holds_up_no_other_batch(wo
     assert HANDOVER_FAILING.value() == 0
     assert handovers.state()["failing"] == {}
     assert sorted(world.released()) == sorted([first, second, third, fourth])
+
+
+def test_a_batch_whose_hand_over_fails_for_days_is_handed_over_whole(world: World) -> None:
+    handovers = world.start()
+    batch = world.take()
+    world.clock.advance(DAY_S)
+    obstacle = world.releaser.desk._prepared(batch)
+    obstacle.mkdir()
+    assert attempt(handovers) == ([], [batch])
+    world.clock.advance(5 * DAY_S)
+    world.purge()
+    obstacle.rmdir()
+    assert attempt(handovers) == ([batch], [])
+    assert [each.reports for each in world.releaser.desk.facts() if each.kind == "release"] == [1]
+    world.purge()
+    assert not list(world.shard._core.journal.rows())
+
+
+def test_a_damaged_hand_over_does_not_end_the_service(world: World) -> None:
+    handovers = world.start()
+    first = world.take()
+    world.clock.advance(DAY_S)
+    assert attempt(handovers) == ([first], [])
+    world.releaser.desk.releases.path(world.task.task_id, first).write_bytes(b"damaged")
+    second = world.take()
+    world.clock.advance(2 * DAY_S)
+    assert attempt(handovers) == ([second], [])
 
 
 def test_two_never_run_at_once_by_hand_or_not(world: World) -> None:

@@ -82,7 +82,7 @@ def test_a_new_shard_that_cannot_start_is_dropped_and_the_next_one_works(
 def test_one_part_without_room_on_its_disk_does_not_hold_up_the_others(
     service: Topology, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full() -> NoReturn:
+    def full(_handed_over: object) -> NoReturn:
         raise JournalFullError("There is no room left.", remedy="Free space.")
 
     monkeypatch.setattr(service.pool, "tick", full)

@@ -424,6 +424,7 @@ def test_old_blocks_are_deleted(tmp_path: Path, plain: Task) -> None:
         shard.accept_block(Block.of(some(plain, range(8))))
         (batch,) = shard.batches()
         shard.close_batch(batch.batch)
+        shard.upkeep.note_handed_over([batch.batch])
         clock.advance(48 * 3600)
         later = one(plain, 50, hour=HOUR + 48)
         shard.accept_block(Block.of([later]))

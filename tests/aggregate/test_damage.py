@@ -188,6 +188,7 @@ def test_sums_without_rows_survive_a_salvage(tmp_path: Path, task: Task, reports
     shard.accept(reports.some(range(3)))
     (batch,) = shard.batches()
     shard.close_batch(batch.batch)
+    shard.upkeep.note_handed_over([batch.batch])
     clock.advance(48 * 3600)
     shard.upkeep.purge()
     sums = shard.sums(batch.batch)

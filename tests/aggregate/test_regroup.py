@@ -88,6 +88,26 @@ def test_the_parts_of_a_thinned_class_keep_its_rate(shard: ShardService, reports
     assert reports.hits(totals.values()) == Counter(kept_numbers)
 
 
+@pytest.mark.parametrize("thinned", ["large", "y alone"])
+def test_a_sum_that_gets_reports_holds_what_its_lower_rate_keeps(
+    shard: ShardService, reports: Reports, thinned: str
+) -> None:
+    """The published rate must be that of all reports in it: those before the split, and those moved."""
+    shard.accept(mixed(reports))
+    shard.accept([reports.one(number, name="y", in_class="y alone") for number in range(8, 24)])
+    (batch,) = shard.batches()
+    shard.regroup.thin({SumKey(reports.class_id(thinned), 0, BatchId(batch.batch)): 1})
+    new = reports.class_id("y alone")
+    shard.regroup.split(reports.class_id("large"), {snippet_hash("y"): new})
+    found = {total.class_id: total for total in shard.sums(batch.batch)}
+    wanted = [number for number in (1, 3, 5, 7, *range(8, 24)) if kept(reports.one(number).report_id, 1)]
+    assert (found[new].keep_share, reports.hits([found[new]])) == (0.5, Counter(wanted))
+    shard.accept([reports.one(number, name="y", in_class="y alone") for number in range(24, 40)])
+    after = next(each for each in shard.sums(batch.batch) if each.class_id == new)
+    wanted += [number for number in range(24, 40) if kept(reports.one(number).report_id, 1)]
+    assert (after.weight, reports.hits([after])) == (len(wanted), Counter(wanted))
+
+
 def test_a_retry_after_a_merge_counts_once(shard: ShardService, reports: Reports) -> None:
     shard.accept([reports.one(1, name="a")])
     assert shard.accept([reports.one(1, name="b"), reports.one(2, name="b")])[0].outcome is Outcome.KNOWN

@@ -41,10 +41,11 @@ def shard(path: Path, task: Task, clock: ManualClock, archive: Archive) -> Itera
 
 
 def released(shard: ShardService, reports: Reports) -> int:
-    """A released batch with reports 0 to 3 in two classes."""
+    """A batch that is handed over, with reports 0 to 3 in two classes."""
     shard.accept([*reports.some(range(3)), reports.one(3, name="b")])
     (batch,) = shard.batches()
     shard.close_batch(batch.batch)
+    shard.upkeep.note_handed_over([batch.batch])
     return batch.batch
 
 
@@ -128,13 +129,28 @@ def test_rows_go_48_hours_after_release_and_sums_stay(
     assert shard.accept([trace])[0].outcome is Outcome.REFUSED_TOO_LATE
 
 
+def test_rows_and_sums_of_a_batch_that_is_not_handed_over_stay(
+    path: Path, task: Task, clock: ManualClock, reports: Reports
+) -> None:
+    with ShardService(path, task, clock) as shard:
+        batch = released(shard, reports)
+        sums = shard.sums(batch)
+    clock.advance(100 * DAY_S)
+    with ShardService(path, task, clock) as shard:
+        assert shard.upkeep.purge() == 0
+        assert [each.ids for each in shard.sums(batch)] == [each.ids for each in sums]
+        shard.upkeep.note_handed_over([batch])
+        assert shard.upkeep.purge() == 2, "its rows, and its sums"
+
+
 def test_old_rows_go_at_the_first_tick_after_a_restart_and_then_every_hour(
     path: Path, task: Task, clock: ManualClock, reports: Reports
 ) -> None:
     with ShardService(path, task, clock) as shard:
-        released(shard, reports)
+        batch = released(shard, reports)
     clock.advance(48 * HOUR_S - 10)
     with ShardService(path, task, clock) as shard:
+        shard.upkeep.note_handed_over([batch])
         shard.upkeep.tick()
         clock.advance(10)
         shard.upkeep.tick()
@@ -166,6 +182,7 @@ def index_reads_of_a_purge(shard: ShardService, reports: Reports, clock: ManualC
         shard.accept([reports.one(number, hour=int(clock.now_s() // HOUR_S))])
     (batch,) = shard.batches()
     shard.close_batch(batch.batch)
+    shard.upkeep.note_handed_over([batch.batch])
     clock.advance(48 * HOUR_S)
     statements: list[str] = []
     shard._core.journal._db.set_trace_callback(statements.append)
