@@ -11,7 +11,6 @@ import numpy as np
 from gmpy2 import mpz
 
 from penrose_ray.crypto.ciphertext import join, split
-from penrose_ray.crypto.packing import unpack
 from penrose_ray.errors import CapacityError, CiphertextError, ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penrose_ray.crypto.packing import SlotProfile, Slots
+    from penrose_ray.crypto.packing import SlotProfile
 
 K = TypeVar("K", bound="Hashable")
 
@@ -168,17 +167,6 @@ def pack_many(
         slots = np.concatenate((bins, checks[:, part * extra : (part + 1) * extra]), axis=1)
         _pack(np.ascontiguousarray(slots.T.astype(np.uint64)), words[part * width :], profile.slot_bits)
     return np.ascontiguousarray(words.T).astype("<u8").view(np.uint8)
-
-
-def unpack_sum(blobs: NDArray[np.uint8], profile: SlotProfile) -> Slots:
-    """The slots of the sum of plain blobs, shape (n, bytes)."""
-    width = profile.plaintext_bytes
-    plaintexts = [0] * profile.ciphertexts
-    for blob in blobs:
-        raw = blob.tobytes()
-        for part in range(profile.ciphertexts):
-            plaintexts[part] += int.from_bytes(raw[part * width : (part + 1) * width], "little")
-    return unpack(plaintexts, profile)
 
 
 def _pack(slots: NDArray[np.uint64], words: NDArray[np.uint64], bits: int) -> None:

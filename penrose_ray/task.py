@@ -184,16 +184,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Batch of a report created at `time_s` (seconds since the epoch)."""
         return BatchId(int(time_s // self.batch_s))
 
-    def counter_set_index(self, name: str) -> int:
-        """Position of a counter set; ConfigError when the task has none of that name."""
-        for index, counter_set in enumerate(self.counter_sets):
-            if counter_set.name == name:
-                return index
-        raise ConfigError(
-            f"The task has no counter set {name!r}.",
-            remedy=f"Use one of {', '.join(each.name for each in self.counter_sets)}.",
-        )
-
     def encode(self) -> bytes:
         """Canonical encoding: version byte, then MessagePack with the fields in declared order."""
         return bytes([FORMAT_VERSION]) + msgspec.msgpack.encode(self)

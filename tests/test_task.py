@@ -190,11 +190,5 @@ def test_a_batch_touches_as_many_days_as_its_worst_place_does(hours: int) -> Non
     assert days_of_batch(hours * 3600) == most
 
 
-def test_a_counter_set_is_found_by_name(task: Task) -> None:
-    assert task.counter_set_index("kind") == 1
-    with pytest.raises(ConfigError, match=r"'dram'.*duration, kind"):
-        task.counter_set_index("dram")
-
-
 def test_the_key_of_a_task_is_the_design_server_s(task: Task, design_keys: DesignKeys) -> None:
     assert task.key().fingerprint == design_keys.paillier.public_key.fingerprint

@@ -167,10 +167,6 @@ class Shard:
         """How often a sum's keep rate was halved."""
         return self._halvings.get(key, 0)
 
-    def story(self) -> tuple[str, ...]:
-        """The last transitions, oldest first."""
-        return tuple(self._story)
-
     def handle(self, *events: Event) -> list[Instruction]:
         """Take events in order; a group begins when all of them are taken.
 

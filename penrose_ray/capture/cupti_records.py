@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -38,32 +37,6 @@ _FINE: dict[KernelKind | None, str] = {KernelKind.COPY: "memory copy", KernelKin
 _I63 = (1 << 63) - 1
 
 Fields = dict[str, "NDArray[np.int64]"]
-
-
-def text_at(pointer: int) -> str:
-    """The C string at an address of this process; empty for NULL."""
-    return ctypes.string_at(pointer).decode("utf-8", "replace") if pointer else ""
-
-
-def fields_of_array(records: NDArray[Any]) -> tuple[Fields, list[str]]:
-    """Fields and names of an array with a dtype such as `cupti.activity_kernel13_dtype`.
-
-    The names are C pointers: the records must be decoded in the process and buffer they were delivered in.
-    """
-    present = records.dtype.names or ()
-    fields = {
-        name: (records[name].astype(np.uint64) & np.uint64(_I63)).astype(np.int64)
-        if name in present
-        else np.zeros(len(records), dtype=np.int64)
-        for name in _FIELDS
-    }
-    known: dict[int, str] = {}
-    names = []
-    for pointer in records["name"].astype(np.int64).tolist():
-        if pointer not in known:
-            known[pointer] = text_at(pointer)
-        names.append(known[pointer])
-    return fields, names
 
 
 def kind_of(activity: Any) -> KernelKind | None:  # noqa: ANN401 - cupti-python's record

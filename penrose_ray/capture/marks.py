@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DIRECTORY = "PENROSE_RING_DIR"
 SUFFIX = ".regions"
 _WORD = struct.Struct("<Q")
 

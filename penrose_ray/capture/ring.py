@@ -26,7 +26,6 @@ LAUNCH, TIMES = 0, 1
 GAP, AWAITS_TIMES, RESUMED = 1, 2, 4
 KERNEL_NAME, DEVICE_NAME = 0, 1
 PLAN = "plan"
-NO_NAME = 0xFFFFFFFF
 RECORD = np.dtype(
     [
         ("launch", "<u8"),

@@ -6,7 +6,6 @@ boot, not what runs now; a software TPM proves nothing about hardware. Checking 
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from penrose_ray.errors import AttestationError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penrose_ray.types import TaskId
 
 PCRS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 10)
@@ -88,11 +85,6 @@ def check(quote: Quote, task_id: TaskId, *, trusted_key: bytes, pcr_digest: byte
         raise AttestationError(
             f"The machine's state is {digest.hex()[:16]}, expected {pcr_digest.hex()[:16]}.", remedy=_ASK
         )
-
-
-def digest_of(values: Sequence[bytes]) -> bytes:
-    """What a quote says of registers with these values, in the order of `PCRS`."""
-    return hashlib.sha256(b"".join(values)).digest()
 
 
 def _parsed(attest: bytes) -> tuple[bytes, frozenset[int], bytes]:

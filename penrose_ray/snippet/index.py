@@ -12,7 +12,7 @@ from penrose_ray.snippet.minhash import Signature, similarities
 from penrose_ray.snippet.scheme import scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -76,10 +76,6 @@ class SnippetIndex(Generic[K]):
             self._remember(fingerprint, known)
         key = self._keys[known[0]]
         return None if key is None else (key, known[1])
-
-    def find_many(self, signatures: Sequence[Signature]) -> list[tuple[K, float] | None]:
-        """`find` for each."""
-        return [self.find(each) for each in signatures]
 
     def add(self, key: K, signature: Signature) -> None:
         """Add a representative of the class `key`; its first one founds the class.

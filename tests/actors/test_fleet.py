@@ -12,8 +12,8 @@ import pytest
 from penrose_ray.actors.fleet import Fleet, FleetSettings, ReportBatch
 from penrose_ray.crypto.accumulate import Accumulator
 from penrose_ray.crypto.blinding import Encryptor
-from penrose_ray.crypto.packing import check_sum, unpack
-from penrose_ray.crypto.plain import unpack_sum
+from penrose_ray.crypto.packing import check_sum, profile, unpack
+from penrose_ray.crypto.plain import PlainAccumulators, plaintexts_of
 from penrose_ray.errors import ConfigError
 from penrose_ray.sim.scenario import Sampling, Scenario
 from penrose_ray.sim.workloads import Group, grouped
@@ -123,10 +123,10 @@ def test_bins_follow_the_class_distribution(make_task: MakeTask) -> None:
 
 def test_the_sealed_sample_opens_to_the_plain_sums(make_task: MakeTask, design_keys: DesignKeys) -> None:
     settings = settings_of(make_task)
-    task, layout = settings.task, settings.task.profile()
+    task, layout, clear = settings.task, settings.task.profile(), profile("plain3072")
     encryptor = Encryptor(task.key(), layout, exponent="short")
     sums: dict[tuple[int, int], Accumulator] = {}
-    plain: dict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
+    plain: PlainAccumulators[tuple[int, int]] = PlainAccumulators(clear, capacity=task.capacity())
     clients: set[int] = set()
     for made in reports_of(settings, parts=2):
         rows = np.flatnonzero(made.sealed)
@@ -137,12 +137,12 @@ def test_the_sealed_sample_opens_to_the_plain_sums(make_task: MakeTask, design_k
             sums.setdefault(key, Accumulator(task.key(), layout, capacity=task.capacity())).add_many(
                 [report.blob]
             )
-            plain[key].append(blobs[row])
+            plain.add_many([(key, blobs[row].tobytes())])
     assert len(clients) == 8  # one of each hundred consecutive clients
     assert len({client // 100 for client in clients}) == 8
     for key, total in sums.items():
         opened = unpack(design_keys.paillier.decrypt(total.to_bytes(), layout), layout)
-        wanted = unpack_sum(np.array(plain[key]), layout)
+        wanted = unpack(plaintexts_of(plain.to_bytes(key), clear), clear)
         assert (opened.bins == wanted.bins).all()
         assert (opened.unfilled, opened.real_reports) == (wanted.unfilled, wanted.real_reports)
         check_sum(opened, weight=total.weight, samples_per_histogram=1000)

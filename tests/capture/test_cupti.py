@@ -13,7 +13,6 @@ import pytest
 from penrose_ray.capture import injection
 from penrose_ray.capture.cupti_records import (
     device_identity,
-    fields_of_array,
     fields_of_objects,
     kernel_batch,
 )
@@ -32,27 +31,17 @@ if TYPE_CHECKING:
 
 _WORDS = ("start", "end", "queued", "device_id", "context_id", "stream_id", "graph_node_id", "correlation_id",
           "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")  # fmt: skip
-_LAYOUT = np.dtype([("name", "<i8"), *((word, "<u8") for word in _WORDS)])
 
 
-def _fill(dtype: np.dtype[np.void], names: list[ctypes.Array[ctypes.c_char]]) -> np.ndarray:  # type: ignore[type-arg]
-    records = np.zeros(4, dtype=dtype)
-    records["name"] = [ctypes.addressof(names[place]) for place in (0, 1, 0)] + [0]
-    records["start"] = [100, 900, 0, 500]
-    records["end"] = [250, 800, 0, 700]
-    records["correlation_id"] = [7, 8, 9, 10]
-    records["device_id"] = [0, 1, 0, 0]
-    records["grid_x"], records["grid_y"], records["grid_z"], records["block_x"] = 4, 2, 1, 256
-    return records
-
-
-@pytest.mark.parametrize("own", [True, False], ids=["own layout", "cupti-python's layout"])
-def test_records_become_columns(own: bool) -> None:  # noqa: FBT001 - a parameter
-    dtype = _LAYOUT
-    if not own:
-        dtype = pytest.importorskip("cupti.cupti", exc_type=ImportError).activity_kernel13_dtype
-    texts = [ctypes.create_string_buffer(text) for text in (b"gemm", b"relu")]
-    fields, names = fields_of_array(_fill(dtype, texts))
+def test_records_become_columns() -> None:
+    """The second record ends before it starts, the third was never timed, the fourth has no name."""
+    records = [
+        _kernel(7, device_id=0, start=100, end=250, name="gemm"),
+        _kernel(8, device_id=1, start=900, end=800, name="relu"),
+        _kernel(9, device_id=0, start=0, end=0, name="gemm"),
+        _kernel(10, device_id=0, start=500, end=700, name=None),
+    ]
+    fields, names = fields_of_objects(records)
     tally, table, devices = Tally(), [], []
     batch = kernel_batch(
         fields,
@@ -71,31 +60,29 @@ def test_records_become_columns(own: bool) -> None:  # noqa: FBT001 - a paramete
     assert tally.bad_timestamps == 1
 
 
-def test_cupti_pythons_objects_are_read_like_its_arrays() -> None:
+def test_cupti_pythons_objects_are_read_by_their_layout() -> None:
     cupti = pytest.importorskip("cupti.cupti", exc_type=ImportError)
     texts = [ctypes.create_string_buffer(text) for text in (b"gemm", b"relu")]
-    records = _fill(cupti.activity_kernel13_dtype, texts)
+    records = np.zeros(3, cupti.activity_kernel13_dtype)
+    records["name"] = [ctypes.addressof(texts[place]) for place in (0, 1, 0)]
+    for place, word in enumerate(_WORDS):
+        records[word] = np.arange(3) + 10 * place + 1
     objects = [cupti.ActivityKernel13.from_data(records[place : place + 1]) for place in range(3)]
     fields, names = fields_of_objects(objects)
-    expected, _ = fields_of_array(records[:3])
     assert names == ["gemm", "relu", "gemm"]
-    for word in _WORDS:
-        assert fields[word].tolist() == expected[word].tolist(), word
+    for place, word in enumerate(_WORDS):
+        assert fields[word].tolist() == [10 * place + 1, 10 * place + 2, 10 * place + 3], word
+
+
+def _kernel(correlation: int, **changed: int | str | None) -> SimpleNamespace:
+    zeros = dict.fromkeys(_WORDS, 0)
+    size = {"grid_x": 4, "grid_y": 2, "grid_z": 1, "block_x": 256}
+    return SimpleNamespace(**{**zeros, **size, "correlation_id": correlation, **changed})
 
 
 def _kernels(count: int, first: int = 1, **changed: int) -> list[SimpleNamespace]:
-    zeros = dict.fromkeys(_WORDS, 0)
     return [
-        SimpleNamespace(
-            **{
-                **zeros,
-                "correlation_id": n,
-                "start": n * 100,
-                "end": n * 100 + 60,
-                "name": f"k{n % 2}",
-                **changed,
-            }
-        )
+        _kernel(n, **{"start": n * 100, "end": n * 100 + 60, "name": f"k{n % 2}", **changed})
         for n in range(first, first + count)
     ]
 

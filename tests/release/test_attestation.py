@@ -16,7 +16,7 @@ from release.software_tpm import software_tpm
 
 from penrose_ray.errors import AttestationError
 from penrose_ray.release import attestation
-from penrose_ray.release.attestation import PCRS, Quote, check, decode, digest_of
+from penrose_ray.release.attestation import PCRS, Quote, check, decode
 from penrose_ray.types import TaskId
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TASK = TaskId(b"t" * 32)
 KEY = ec.derive_private_key(12345, ec.SECP256R1())
 POINT = KEY.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-STATE = digest_of([bytes([n]) * 32 for n in range(len(PCRS))])
+STATE = hashlib.sha256(b"".join(bytes([n]) * 32 for n in range(len(PCRS)))).digest()
 
 
 def made(

@@ -149,7 +149,7 @@ def test_classes_are_listed_in_the_order_in_which_they_were_founded(rng: np.rand
     assert [(key, each.to_bytes()) for key, each in index] == [
         (key, founder.to_bytes()) for key, founder in enumerate(founders)
     ]
-    assert index.find_many(founders[:3]) == [(0, 1.0), (1, 1.0), (2, 1.0)]
+    assert [index.find(each) for each in founders[:3]] == [(0, 1.0), (1, 1.0), (2, 1.0)]
 
 
 def test_signatures_of_another_scheme_are_refused(rng: np.random.Generator) -> None:

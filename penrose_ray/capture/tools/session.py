@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penrose_ray.capture.tools.reading import read_traces
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from penrose_ray.capture.tools.base import Findings, Tool
     from penrose_ray.capture.tools.trace import Trace
@@ -23,12 +20,3 @@ def analyse(traces: Iterable[Trace], tools: Sequence[Tool]) -> list[Findings]:
             tool.visit(trace)
         del trace
     return [tool.finish() for tool in tools]
-
-
-def analyse_files(paths: Iterable[Path], tools: Sequence[Tool]) -> list[Findings]:
-    """The same for trace files of any format, their ranks together.
-
-    Raises:
-        TraceError: a file cannot be read.
-    """
-    return analyse(read_traces(paths), tools)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from penrose_ray.capture.tools.peaks import peak_of
+from penrose_ray.capture.tools.reading import read_traces
 from penrose_ray.capture.tools.registry import load
-from penrose_ray.capture.tools.session import analyse_files
+from penrose_ray.capture.tools.session import analyse
 from penrose_ray.histogram import Counter
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def test_unknown_device_and_unmeasured_kernels_are_said(trace: Make) -> None:
 def test_roofline_of_real_counters(real_traces: Path) -> None:
     """Summed by hand from the file: 2 x ffma + fadd + fmul + tensor operations, 32 bytes a missed sector."""
     path = real_traces / "traces/Wave__h100__gpt2_layer8_embd4096_ffn16384_head64.csv.gz"
-    frame, times = (each.frame for each in analyse_files([path], load(["roofline", "kernel_frequency"])))
+    tools = load(["roofline", "kernel_frequency"])
+    frame, times = (each.frame for each in analyse(read_traces([path]), tools))
     assert frame["count"].sum() == 564
     assert (frame["bytes_from"] == "l1 misses").all()
     attention = frame[frame["kernel"].str.startswith("fmha_cutlassF")].iloc[0]
@@ -107,7 +109,8 @@ def test_peak_holders_and_what_is_never_freed(write_kineto: Callable[..., Path])
         memory(50, -777, 55),
         memory(60, -100, 1),
     ]
-    findings, tensors = analyse_files([write_kineto(events)], load(["memory_timeline", "tensor_timeline"]))
+    tools = load(["memory_timeline", "tensor_timeline"])
+    findings, tensors = analyse(read_traces([write_kineto(events)]), tools)
     rows = {row["operator"]: row for row in findings.frame.to_dict("records")}
     assert findings.figures["peak_bytes"] == 400
     assert rows["aten::b"]["at_peak_bytes"] == 300
@@ -143,7 +146,7 @@ def test_a_tensor_has_the_inputs_source_and_region_of_its_operator(write_kineto:
             "args": memory,
         },
     ]
-    (findings,) = analyse_files([write_kineto(events)], load(["tensor_timeline"]))
+    (findings,) = analyse(read_traces([write_kineto(events)]), load(["tensor_timeline"]))
     (row,) = findings.frame.to_dict("records")
     assert (row["operator"], row["source"], row["region"]) == ("aten::relu", "model.py(7): step", "forward")
     assert row["inputs"] == '[[64,32]]["float"]'

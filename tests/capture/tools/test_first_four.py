@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penrose_ray.capture.tools.reading import read_traces
 from penrose_ray.capture.tools.registry import load
-from penrose_ray.capture.tools.session import analyse_files
+from penrose_ray.capture.tools.session import analyse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ NCCL = HTA + "nccl_parser_config__nccl_data.json.gz"
 @pytest.fixture(scope="module")
 def df_index(real_traces: Path) -> dict[str, Findings]:
     tools = load(["kernel_frequency", "operator_map", "timeline_gaps", "comm_overlap"])
-    return {each.tool: each for each in analyse_files([real_traces / DF_INDEX], tools)}
+    return {each.tool: each for each in analyse(read_traces([real_traces / DF_INDEX]), tools)}
 
 
 def test_frequency_counts_what_it_cannot_time(trace: Make) -> None:
@@ -60,7 +61,7 @@ def test_gaps_by_cause(
         | {"ts": ts, "dur": 1, "args": {"correlation": number}}
         for number, ts in ((1, 1), (2, 16), (3, 21), (4, 22))
     ]
-    (findings,) = analyse_files([write_kineto([*calls, *kernels])], load(["timeline_gaps"]))
+    (findings,) = analyse(read_traces([write_kineto([*calls, *kernels])]), load(["timeline_gaps"]))
     idle = dict(zip(findings.frame["cause"], findings.frame["idle_ns"], strict=True))
     assert idle == {"host_wait": 5000, "other": 5000, "kernel_wait": 20, "unknown": 9980}
 
@@ -88,7 +89,7 @@ def test_operator_by_id_then_by_call_with_source_region_and_forward(
         kernel(2, **{"External id": 2}),
         kernel(3),
     ]
-    (findings,) = analyse_files([write_kineto(events)], load(["operator_map"]))
+    (findings,) = analyse(read_traces([write_kineto(events)]), load(["operator_map"]))
     rows = {row["linked_by"]: row for row in findings.frame.to_dict("records")}
     forward, backward = rows["external id"], rows["enclosing operator"]
     assert (forward["operator"], forward["top_operator"]) == ("aten::addmm", "aten::linear")
@@ -125,7 +126,7 @@ def test_same_kernels_as_hta(df_index: dict[str, Findings]) -> None:
 
 def test_nanoseconds_are_not_rounded_as_hta_does(real_traces: Path) -> None:
     """HTA cuts to whole microseconds: 15.14 % overlap and 161,435 us of device time for this file."""
-    found = analyse_files([real_traces / NCCL], load(["comm_overlap", "kernel_frequency"]))
+    found = analyse(read_traces([real_traces / NCCL]), load(["comm_overlap", "kernel_frequency"]))
     assert found[0].figures["overlap"] == pytest.approx(0.1514, abs=0.006)
     assert found[1].figures["device_time_ns"] == pytest.approx(161_435_000, rel=0.025)
 

@@ -10,8 +10,9 @@ import pytest
 
 import penrose_ray as pr
 from penrose_ray.capture.events import KernelKind
+from penrose_ray.capture.tools.reading import read_traces
 from penrose_ray.capture.tools.registry import load
-from penrose_ray.capture.tools.session import analyse_files
+from penrose_ray.capture.tools.session import analyse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def test_regions_of_the_server_tell_the_phase(write_kineto: Callable[..., Path])
 
     names = [MIXED, MIXED.replace("context_9", "context_0"), MIXED.replace("generation_37", "generation_0")]
     events = [event for number, name in enumerate(names, start=1) for event in step(name, number)]
-    (findings,) = analyse_files([write_kineto(events)], load(["llm"]))
+    (findings,) = analyse(read_traces([write_kineto(events)]), load(["llm"]))
     assert set(findings.frame["phase"]) == {"mixed", "decode", "prefill"}
     assert findings.notes == ()
 
@@ -67,7 +68,7 @@ def test_no_language_model_no_rows(trace: Make) -> None:
 def test_real_vllm_step(real_traces: Path) -> None:
     """Counted in the file by name: 24 attention and 24 cache kernels, one for each layer."""
     path = real_traces / "traces/TraceLens__inference__vllm_prefilldecode_piecewise__graph_execution.json.gz"
-    (findings,) = analyse_files([path], load(["llm"]))
+    (findings,) = analyse(read_traces([path]), load(["llm"]))
     counts = findings.frame.groupby("part")["count"].sum()
     assert (counts["attention"], counts["cache"]) == (24, 24)
     assert counts.sum() == 423

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from penrose_ray.capture.tools.reading import read_traces
 from penrose_ray.capture.tools.registry import load
-from penrose_ray.capture.tools.session import analyse_files
+from penrose_ray.capture.tools.session import analyse
 from penrose_ray.histogram import Counter
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def test_slower_choice_for_the_same_inputs(write_kineto: Callable[..., Path]) ->
         name, length = ("fast_gemm", 20.0) if number % 2 else ("slow_gemm", 30.0)
         gpu = {"device": 0, "stream": 7, "correlation": 100 + number, "External id": number}
         events.append({**place, "cat": "kernel", "name": name, "dur": length, "tid": 7, "args": gpu})
-    (findings,) = analyse_files([write_kineto(events)], load(["gemm_advice"]))
+    (findings,) = analyse(read_traces([write_kineto(events)]), load(["gemm_advice"]))
     first = findings.frame.iloc[0]
     assert (first["kernel"], first["best_kernel"], first["count"]) == ("slow_gemm", "fast_gemm", 6)
     assert first["could_save_ns"] == 60_000
