@@ -49,7 +49,8 @@ def onion(
 
 @pytest.fixture(scope="session")
 def own_tor(network: TorNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnTor]:
-    with OwnTor(tmp_path_factory.mktemp("cl"), lines=network.lines(), start_timeout_s=60) as tor:
+    home = tmp_path_factory.mktemp("cl")
+    with OwnTor(home, lines=network.lines(), start_timeout_s=60, forget_gap_s=0.0) as tor:
         tor.start()
         yield tor
 

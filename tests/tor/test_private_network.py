@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import socket
 import threading
@@ -25,7 +26,7 @@ from penrose_ray.transport.spool import Spool
 from penrose_ray.transport.tor.address import onion_host
 from penrose_ray.transport.tor.client import OwnTor, onion_uploader
 from penrose_ray.transport.tor.service import AuthorisationKey, OnionService
-from penrose_ray.transport.tor.socks import SocksDial, SocksPort
+from penrose_ray.transport.tor.socks import NoWayError, SocksDial, SocksPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,6 +173,24 @@ def test_the_client_s_tor_is_killed_comes_back_and_keeps_its_guards(
     assert before <= guards(own_tor)
     assert outbox.counts.sent == 6
     assert_exact(collection, 6)
+
+
+def test_after_no_answer_tor_looks_for_another_way(onion: OnionService, own_tor: OwnTor) -> None:
+    from stem.control import EventType  # noqa: PLC0415 - an optional package
+
+    own_tor.start()
+    heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def listener(event: object) -> None:
+        heard.put(event.signal)  # type: ignore[attr-defined]
+
+    own_tor.process.controller.add_event_listener(listener, EventType.SIGNAL)
+    try:
+        with pytest.raises(NoWayError, match=r"within 0\.01 s"):
+            own_tor.connect(onion.addresses[0], 80, 0.01)
+        assert heard.get(timeout=60) == "NEWNYM", "descriptors and half-built circuits are forgotten"
+    finally:
+        own_tor.process.controller.remove_event_listener(listener)
 
 
 def test_a_wrong_onion_address_reaches_nobody_and_the_report_waits(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from penrose_ray.clock import ManualClock
     from penrose_ray.transport.outbox import Outbox
 
-_MOST_S = 300.0
+_MOST_S = 600.0
 _POLL_S = 0.25
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING, Final, Self
 
 from penrose_ray.transport.http import HttpUploader
 from penrose_ray.transport.tor.address import check_onion
 from penrose_ray.transport.tor.options import Profile, client_lines
 from penrose_ray.transport.tor.process import BOOTSTRAP_TIMEOUT_S, TorProcess
-from penrose_ray.transport.tor.socks import SocksDial, SocksPort
+from penrose_ray.transport.tor.socks import NoWayError, SocksDial, SocksPort
 
 if TYPE_CHECKING:
     import socket
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 UPLOAD_TIMEOUT_S: Final = 120.0
 """An upload that takes longer is given up and repeated over another circuit."""
+
+FORGET_GAP_S: Final = 300.0
+"""A descriptor more in so long, where no way is found."""
 
 
 def onion_uploader(
@@ -39,6 +44,8 @@ class OwnTor:
         home: tor's directory. Keep it: a client that loses it chooses new guards.
         profile: `paper` sets what the published system set, for comparison only.
         lines: more torrc lines, such as those of a private network.
+        forget_gap_s: least time between two descriptors that are asked for because no way was found. A fleet
+            whose service is down must not flood the directory relays, which keep its descriptor.
     """
 
     scheme = "http"
@@ -51,7 +58,10 @@ class OwnTor:
         lines: Sequence[str] = (),
         binary: str = "tor",
         start_timeout_s: float = BOOTSTRAP_TIMEOUT_S,
+        forget_gap_s: float = FORGET_GAP_S,
     ) -> None:
+        self._forget_gap_s = forget_gap_s
+        self._forgot_at_s = -math.inf
         self._socks = home / "socks"
         self._dial = SocksDial(SocksPort(self._socks))
         self._start_timeout_s = start_timeout_s
@@ -62,11 +72,19 @@ class OwnTor:
     def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
         """A stream to the service.
 
+        Where tor finds no way it is told to forget what it has learnt of services, once in a while. Else a
+        directory relay that is gone would hold up all streams that wait for the descriptor, and introduction
+        points that failed once would be passed over for two minutes.
+
         Raises:
             TorError: tor does not start, or has no circuit to the service.
         """
         self.start()
-        return self._dial.connect(host, port, timeout_s)
+        try:
+            return self._dial.connect(host, port, timeout_s)
+        except NoWayError:
+            self._forget()
+            raise
 
     def start(self) -> None:
         """Start tor, unless it runs."""
@@ -80,12 +98,17 @@ class OwnTor:
         path = self._authorisations / f"{name}.auth_private"
         path.touch(mode=0o600)
         path.write_text(line)
-        if self.process.controller is not None:
-            self.process.controller.signal("RELOAD")
+        self.process.signal("RELOAD")
 
     def stop(self) -> None:
         """End tor."""
         self.process.stop()
+
+    def _forget(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._forgot_at_s >= self._forget_gap_s:
+            self._forgot_at_s = now_s
+            self.process.signal("NEWNYM")
 
     def _make_folders(self) -> None:
         for each in (self.process.home, self._authorisations):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -100,6 +101,14 @@ class TorProcess:
         except BaseException:
             self.stop()
             raise
+
+    def signal(self, name: str) -> None:
+        """Send one of the control protocol's signals, such as NEWNYM; nothing where tor does not run."""
+        from stem import ControllerError  # noqa: PLC0415 - an optional package
+
+        if self.controller is not None:
+            with contextlib.suppress(ControllerError):
+                self.controller.signal(name)
 
     def stop(self) -> None:
         """End tor and forget it; its data stay."""

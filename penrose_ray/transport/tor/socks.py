@@ -43,6 +43,11 @@ _REASONS: Final = {
     0xF6: ("the address is not valid", "Copy the address again."),
     0xF7: ("the introduction took too long", _AGAIN),
 }
+_PERHAPS_STALE: Final = {0xF1, 0xF2, 0xF7}
+
+
+class NoWayError(TorError):
+    """tor found no way to the service; what it has learnt of the service may be out of date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class SocksDial:
 
         Raises:
             ConfigError: `host` is no onion address.
+            NoWayError: not within `timeout_s`, or no introduction point answered.
             TorError: tor cannot be reached, or has no circuit to the service; a new try takes a new one.
         """
         name = check_onion(host).encode()
@@ -99,8 +105,10 @@ class SocksDial:
             try:
                 _authenticate(connection, self._new_name().encode(), deadline)
                 _request(connection, name, port, deadline)
+            except TimeoutError as error:
+                raise NoWayError(f"tor did not connect within {timeout_s:g} s.", remedy=_AGAIN) from error
             except OSError as error:
-                raise TorError(f"tor did not connect in time: {error}.", remedy=_AGAIN) from error
+                raise TorError(f"tor ended the connection: {error}.", remedy=_AGAIN) from error
             connection.settimeout(timeout_s)
             undo.pop_all()
         return connection
@@ -120,11 +128,12 @@ def _authenticate(connection: socket.socket, name: bytes, deadline: float) -> No
 
 def _request(connection: socket.socket, host: bytes, port: int, deadline: float) -> None:
     connection.sendall(_CONNECT_TO_NAME + bytes([len(host)]) + host + port.to_bytes(2, "big"))
-    version, code, _, kind = _read(connection, 4, deadline)
+    version, code, _, address = _read(connection, 4, deadline)
     if code or version != _VERSION[0]:
         reason, remedy = _REASONS.get(code, (f"code {code:#04x}", _AGAIN))
-        raise TorError(f"No circuit to the service: {reason}.", remedy=remedy)
-    length = _read(connection, 1, deadline)[0] if kind == _BY_NAME else _ADDRESS_BYTES.get(kind, 4)
+        kind = NoWayError if code in _PERHAPS_STALE else TorError
+        raise kind(f"No circuit to the service: {reason}.", remedy=remedy)
+    length = _read(connection, 1, deadline)[0] if address == _BY_NAME else _ADDRESS_BYTES.get(address, 4)
     _read(connection, length + 2, deadline)
 
 
