@@ -80,9 +80,10 @@ class Accumulators(Generic[K]):
     def add_groups(self, groups: Mapping[K, Sequence[int]], blobs: Sequence[bytes]) -> None:
         """Like `add_many`, with the places of each key's reports; every report is in one group."""
         packed = require_blobs(blobs, self._key, self._profile)
-        for key, members in groups.items():
-            self._require_room(key, len(members))
-        sums = [self._sums.setdefault(key, _Sum(self._ones)) for key in groups]
+        sums = [self._sums.get(key) or _Sum(self._ones) for key in groups]
+        for found, members in zip(sums, groups.values(), strict=True):
+            self._require_room(found.weight, len(members))
+        self._sums.update(zip(groups, sums, strict=True))
         if self._chains and len(blobs) * self._profile.ciphertexts >= _NATIVE_FROM:
             self._multiply_native(self._chains, sums, list(groups.values()), packed)
         else:
@@ -97,8 +98,9 @@ class Accumulators(Generic[K]):
         require_blobs([blob], self._key, self._profile)
         if weight < 1:
             raise ValueError(f"a weight is 1 or more, got {weight}")
-        self._require_room(key, weight)
-        found = self._sums.setdefault(key, _Sum(self._ones))
+        found = self._sums.get(key) or _Sum(self._ones)
+        self._require_room(found.weight, weight)
+        self._sums[key] = found
         self._multiply(found, blob)
         found.weight += weight
 
@@ -127,8 +129,7 @@ class Accumulators(Generic[K]):
             for chain in found.chains:
                 self._chains.drop(chain)
 
-    def _require_room(self, key: K, weight: int) -> None:
-        held = self.weight(key)
+    def _require_room(self, held: int, weight: int) -> None:
         if held + weight > self._capacity:
             raise CapacityError(
                 f"A sum of {held} reports takes at most {self._capacity} in {self._profile.name}: "

@@ -49,7 +49,9 @@ class Chains:
         count = len(packed)
         turns = -(-count // LANES)
         heads = np.cumsum([0, *lengths[:-1]])
-        starts = np.union1d(heads, np.arange(0, count, turns))
+        begins = np.zeros(count, np.bool_)
+        begins[heads] = begins[::turns] = True
+        starts = np.flatnonzero(begins)
         rows = self._rows(chains, np.searchsorted(heads, starts, side="right") - 1)
         steps = aligned_steps(turns)
         steps["kind"] = PACKED
