@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from penrose_ray.crypto.packing import SlotProfile
     from penrose_ray.opening import Opening
     from penrose_ray.release.handover import Handover
-    from penrose_ray.settings import DesignServerSettings, TomlFile
+    from penrose_ray.settings import DesignServerSettings
     from penrose_ray.task import Task
+    from penrose_ray.toml_file import TomlFile
 
 
 class SharedDecryptor:

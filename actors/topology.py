@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from penrose_ray.aggregate.arrival import SumKey
     from penrose_ray.clock import Clock
     from penrose_ray.release.handover import Handover
-    from penrose_ray.settings import ClientSettings, Settings, TomlFile
+    from penrose_ray.settings import ClientSettings, Settings
+    from penrose_ray.toml_file import TomlFile
 
 T = TypeVar("T")
 _LOG = logging.getLogger("penrose_ray.service")

@@ -16,7 +16,7 @@ from penrose_ray.task import Task
 
 if TYPE_CHECKING:
     from penrose_ray.crypto.public_key import PublicKey
-    from penrose_ray.settings import TomlFile
+    from penrose_ray.toml_file import TomlFile
 
 
 _SIGNED_IN = ("public_key", "issuer_keys", "service_key")

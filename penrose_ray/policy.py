@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from penrose_ray.errors import PolicyError
-from penrose_ray.settings import Section, load_section
+from penrose_ray.settings import Section
+from penrose_ray.toml_file import load_section
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from penrose_ray.errors import ConfigError
-from penrose_ray.settings import Section, TomlFile, override_with, validated
+from penrose_ray.settings import Section
 from penrose_ray.sim.coverage import Definition
 from penrose_ray.sim.engine import Mode
 from penrose_ray.sim.fill import Reporting
@@ -17,6 +17,7 @@ from penrose_ray.sim.recorded import from_traces
 from penrose_ray.sim.scenario import LoadForm, Sampler, Sampling, Scenario
 from penrose_ray.sim.workloads import Group, grouped, repeated
 from penrose_ray.task import days_of_batch
+from penrose_ray.toml_file import TomlFile, override_with, validated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ import pytest
 
 from penrose_ray.draft import require_agreement, task_from
 from penrose_ray.errors import ConfigError
-from penrose_ray.settings import TomlFile
+from penrose_ray.toml_file import TomlFile
 
 if TYPE_CHECKING:
     from pathlib import Path

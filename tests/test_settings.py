@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from penrose_ray.errors import ConfigError
-from penrose_ray.settings import TomlFile, load_settings
+from penrose_ray.settings import load_settings
+from penrose_ray.toml_file import TomlFile
 
 GOOD = """\
 policy_file = "policy.toml"

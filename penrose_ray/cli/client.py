@@ -101,7 +101,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.actors.daemon import HostClient  # noqa: PLC0415 - numpy and capture
     from penrose_ray.actors.state_directory import RINGS, StateDirectory  # noqa: PLC0415
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
-    from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
+    from penrose_ray.settings import EnrolmentSettings  # noqa: PLC0415
+    from penrose_ray.toml_file import load_section  # noqa: PLC0415
     from penrose_ray.transport.route import kind_of  # noqa: PLC0415
 
     kind_of(gateway, socks)

@@ -14,8 +14,9 @@ from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows
 from penrose_ray.cli.schema import Kind, json_schema, kind_of
 from penrose_ray.draft import check_draft
 from penrose_ray.errors import ConfigError
-from penrose_ray.settings import TomlFile, load_section, load_settings, override_with
+from penrose_ray.settings import load_settings
 from penrose_ray.task import Task
+from penrose_ray.toml_file import TomlFile, load_section, override_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

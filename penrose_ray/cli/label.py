@@ -59,7 +59,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.actors.identities import enrolled  # noqa: PLC0415 - numpy
     from penrose_ray.actors.reference import reference_reports  # noqa: PLC0415 - as above
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
-    from penrose_ray.settings import EnrolmentSettings, load_section  # noqa: PLC0415
+    from penrose_ray.settings import EnrolmentSettings  # noqa: PLC0415
+    from penrose_ray.toml_file import load_section  # noqa: PLC0415
 
     check_name(name)
     task = trusted_task(content_of(task_file, ConfigError), signer)

@@ -14,7 +14,8 @@ from penrose_ray.sim.settings import load_simulation
 from penrose_ray.task import read_signed, verify
 
 if TYPE_CHECKING:
-    from penrose_ray.settings import ClientSettings, Settings, TomlFile
+    from penrose_ray.settings import ClientSettings, Settings
+    from penrose_ray.toml_file import TomlFile
 
 
 def precheck(settings: Settings, draft: TomlFile) -> None:

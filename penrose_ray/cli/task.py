@@ -19,8 +19,8 @@ from penrose_ray.draft import task_from
 from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.policy import load_policy
 from penrose_ray.release.tokens import key_ring
-from penrose_ray.settings import TomlFile
 from penrose_ray.task import SignedTask, Task, sign, verify
+from penrose_ray.toml_file import TomlFile
 from penrose_ray.types import TaskId
 
 app = typer.Typer(no_args_is_help=True, help="Draft, sign, fetch and read tasks.")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penrose_ray.crypto.keyfile import DesignKeys
-    from penrose_ray.settings import Settings, TomlFile
+    from penrose_ray.settings import Settings
+    from penrose_ray.toml_file import TomlFile
 
     Made = tuple[Settings, TomlFile]
 

@@ -17,8 +17,9 @@ from penrose_ray.draft import require_agreement
 from penrose_ray.policy import OwnerPolicy
 from penrose_ray.release.issuing import Issuer, IssuerKeys
 from penrose_ray.release.tokens import DAY_S, Verifier
-from penrose_ray.settings import EnrolmentSettings, TomlFile, load_section, load_settings
+from penrose_ray.settings import EnrolmentSettings, load_settings
 from penrose_ray.task import verify
+from penrose_ray.toml_file import TomlFile, load_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable

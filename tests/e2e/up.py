@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penrose_ray.draft import task_from
-from penrose_ray.settings import TomlFile
 from penrose_ray.task import sign
+from penrose_ray.toml_file import TomlFile
 
 if TYPE_CHECKING:
     from penrose_ray.crypto.keyfile import DesignKeys

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, assert_type
 
 import penrose_ray as pr
 from penrose_ray.policy import OwnerPolicy, load_policy
-from penrose_ray.settings import Settings, TomlFile, load_settings
+from penrose_ray.settings import Settings, load_settings
 from penrose_ray.sim.closed_form import hit_probability, hours_to_coverage
 from penrose_ray.task import Task, verify
+from penrose_ray.toml_file import TomlFile
 
 if TYPE_CHECKING:
     import pandas as pd
