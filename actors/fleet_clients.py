@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penrose_ray.actors.client import ClientCounts
-from penrose_ray.actors.experiment import Experiment
 from penrose_ray.actors.fleet import Fleet, FleetSettings
+from penrose_ray.actors.fleet_sender import FleetSender
 from penrose_ray.actors.remote import RemoteEncryptors, RemoteRoute
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.clock import SystemClock
@@ -21,8 +21,8 @@ from penrose_ray.types import BatchId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penrose_ray.actors.experiment import Pair, Truth
     from penrose_ray.actors.fleet import EncryptsMany, ReportBatch
+    from penrose_ray.actors.fleet_sender import Pair, Truth
     from penrose_ray.settings import ClientSettings
     from penrose_ray.task import Task
 
@@ -71,16 +71,16 @@ class FleetClients:
         self._task = verify(signed_task)
         self._fleet = fleet_of(settings, copy, self._task)
         self._size = settings.reports_per_message
-        self._whole: Experiment | None = None
-        self._sealed: Experiment | None = None
+        self._whole: FleetSender | None = None
+        self._sealed: FleetSender | None = None
         self._encryptor: EncryptsMany | None = None
         sealing = self._task
         route = RemoteRoute(prefix)
         self._table = route.table
         if not self._task.profile().sealed:
-            self._whole = Experiment(route, keep_truth=False)
+            self._whole = FleetSender(route, keep_truth=False)
         if self._whole is None or sample is not None:
-            self._sealed = Experiment(RemoteRoute(prefix, only=sample[1] if sample else ""))
+            self._sealed = FleetSender(RemoteRoute(prefix, only=sample[1] if sample else ""))
             sealing = verify(sample[0]) if sample else self._task
             self._encryptor = RemoteEncryptors(prefix, encryptors) if encryptors else _own(sealing)
         self._counts: Counter[str] = Counter()
@@ -102,8 +102,8 @@ class FleetClients:
                 if self._stopping.is_set():
                     break
                 self._send(made)
-            for experiment in self._experiments():
-                experiment.finish()
+            for sender in self._senders():
+                sender.finish()
         except Exception as error:  # noqa: BLE001 - it reaches whoever asks for the counts
             self._error = error
         finally:
@@ -121,14 +121,14 @@ class FleetClients:
         self._counts[_COVER] += int((~real).sum())
         self._apps.update(made.app[rows].tolist())
 
-    def _experiments(self) -> list[Experiment]:
+    def _senders(self) -> list[FleetSender]:
         return [each for each in (self._whole, self._sealed) if each]
 
     def counts(self) -> ClientCounts:
         """What has been done; raises what ended the work if something did."""
         if self._error:
             raise self._error
-        outcomes = next(iter(self._experiments())).outcomes
+        outcomes = next(iter(self._senders())).outcomes
         refused = sum(count for outcome, count in outcomes.items() if not outcome.acknowledged)
         return ClientCounts(
             launches=self._counts["samples"] * self._task.sampling_interval,
@@ -141,7 +141,7 @@ class FleetClients:
 
     def acknowledged(self) -> int:
         """Reports that a shard has taken, now or before."""
-        outcomes = next(iter(self._experiments())).outcomes
+        outcomes = next(iter(self._senders())).outcomes
         return outcomes[Outcome.ACCEPTED] + outcomes[Outcome.KNOWN]
 
     def truth(self) -> dict[Pair, Truth]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from penrose_ray.actors.experiment import Pair, Truth, merged
+from penrose_ray.actors.fleet_sender import Pair, Truth, merged
 from penrose_ray.actors.releaser import Releaser
 from penrose_ray.actors.remote import RemoteShards, actor, ask
 from penrose_ray.actors.shard import Shard

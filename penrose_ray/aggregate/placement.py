@@ -140,7 +140,7 @@ class Phase(enum.Enum):
     SETTLING = "settling"
 
 
-class PlacementError(RuntimeError):
+class DirectoryStateError(RuntimeError):
     """An event that cannot come now; the message ends with the story so far."""
 
 
@@ -204,7 +204,7 @@ class Directory:
         """Take one event.
 
         Raises:
-            PlacementError: the event does not fit the phase. Answers of past attempts are ignored.
+            DirectoryStateError: the event does not fit the phase. Answers of past attempts are ignored.
         """
         before = self._phase
         instructions = self._dispatch(event)
@@ -300,8 +300,8 @@ class Directory:
             raise self._error("there is no move under way")
         return self._move
 
-    def _error(self, reason: str) -> PlacementError:
-        return PlacementError(f"{reason}; before: {' | '.join(self._story) or 'nothing'}")
+    def _error(self, reason: str) -> DirectoryStateError:
+        return DirectoryStateError(f"{reason}; before: {' | '.join(self._story) or 'nothing'}")
 
     def _check_invariants(self) -> None:
         moving = self._phase in (Phase.INTENDING, Phase.SEALING, Phase.COPYING, Phase.COMMITTING)

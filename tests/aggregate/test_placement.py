@@ -21,11 +21,11 @@ from penrose_ray.aggregate.placement import (
     Copied,
     Copy,
     Directory,
+    DirectoryStateError,
     Held,
     Instruction,
     Interrupted,
     Phase,
-    PlacementError,
     Seal,
     Sealed,
     Settle,
@@ -134,7 +134,7 @@ def test_a_move_that_was_given_up_is_finished_and_no_other_begun() -> None:
 
 def test_an_event_out_of_turn_tells_the_story() -> None:
     directory = Directory(Directory.fresh(NAMES[:1]))
-    with pytest.raises(PlacementError, match="no move under way"):
+    with pytest.raises(DirectoryStateError, match="no move under way"):
         directory.handle(Stored())
 
 

@@ -96,7 +96,7 @@ class _Sent:
     attempt: int
 
 
-class Experiment:
+class FleetSender:
     """Sends the reports of one fleet along a route, several messages at a time.
 
     Args:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from penrose_ray.actors.experiment import Experiment, Pair, Truth, differences
 from penrose_ray.actors.fleet import Fleet, FleetSettings
+from penrose_ray.actors.fleet_sender import FleetSender, Pair, Truth, differences
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.routing import Table
 from penrose_ray.aggregate.service import ShardService
@@ -100,17 +100,17 @@ def settings(route: Route) -> FleetSettings:
 def test_the_sealed_sample_opens_to_the_truth(
     route: Route, settings: FleetSettings, design_keys: DesignKeys
 ) -> None:
-    experiment = Experiment(route)
+    sender = FleetSender(route)
     encryptor = Encryptor(route.task.key(), route.task.profile(), exponent="short")
     for first in (0, 1000):  # two fleets, as two actors would hold them
         for batch in Fleet(first, 1000, settings, seed=4).reports(BATCH):
-            experiment.send_sealed(batch, encryptor)
-    experiment.finish()
+            sender.send_sealed(batch, encryptor)
+    sender.finish()
     slots, weights = route.opened(design_keys)
-    assert set(experiment.outcomes) == {Outcome.ACCEPTED}
-    assert experiment.outcomes.total() == weights.total() > 50
-    assert {pair: total.weight for pair, total in experiment.truth.items()} == weights
-    assert differences(experiment.truth, slots) == []
+    assert set(sender.outcomes) == {Outcome.ACCEPTED}
+    assert sender.outcomes.total() == weights.total() > 50
+    assert {pair: total.weight for pair, total in sender.truth.items()} == weights
+    assert differences(sender.truth, slots) == []
     assert len(route.journal.classes()) == 4
     assert all(shard.counts().reports for shard in route.shards.values())
 
@@ -119,11 +119,11 @@ def test_a_fleet_sent_again_counts_once(route: Route, settings: FleetSettings) -
     encryptor = Encryptor(route.task.key(), route.task.profile(), exponent="short")
     outcomes: Counter[Outcome] = Counter()
     for _ in range(2):
-        experiment = Experiment(route)
+        sender = FleetSender(route)
         for batch in Fleet(0, 400, settings, seed=4).reports(BATCH):
-            experiment.send_sealed(batch, encryptor)
-        experiment.finish()
-        outcomes.update(experiment.outcomes)
+            sender.send_sealed(batch, encryptor)
+        sender.finish()
+        outcomes.update(sender.outcomes)
     assert outcomes[Outcome.ACCEPTED] == outcomes[Outcome.KNOWN] > 0
     assert len(outcomes) == 2
 
