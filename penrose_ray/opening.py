@@ -6,7 +6,6 @@ Nothing here holds a key: whoever can decrypt hands itself in as a `Decryptor`.
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +14,7 @@ import numpy as np
 
 from penrose_ray.crypto.packing import check_sum, unpack
 from penrose_ray.crypto.plain import plaintexts_of
+from penrose_ray.durable import replace
 from penrose_ray.errors import CiphertextError, PenroseError, SumRuleError, WrongKeyError
 from penrose_ray.histogram import above_noise, marginal, median_of_means
 
@@ -232,7 +232,7 @@ def robust_means(sums: Sequence[OpenedSum], noise_sigma: float = 0.0) -> list[fl
 
 
 def write_parquet(openings: Iterable[Opening], path: Path) -> None:
-    """Write openings as one Parquet file, whole or not at all.
+    """Write openings as one Parquet file, whole or not at all, for everyone to read.
 
     One row a (batch, class, counter set, sub-batch); `bins` holds the 128 counts, `counters`, `axes` and
     `categories` say what they mean. The file's metadata carry format, version and, as `discarded`, a JSON
@@ -245,13 +245,10 @@ def write_parquet(openings: Iterable[Opening], path: Path) -> None:
     rows = [row for opening in openings for row in _rows(opening)]
     discarded = json.dumps([line for opening in openings for line in discarded_lines(opening)])
     table = pa.Table.from_pylist(rows, schema=_schema(discarded))
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        pq.write_table(table, unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    replace(path, content.getvalue(), mode=0o644)
 
 
 def discarded_lines(opening: Opening) -> list[dict[str, object]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -174,12 +175,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     empty = open_sums(make_task(), BATCH, [], design_keys.paillier)
     write_parquet([empty], path)
     before = path.read_bytes()
+    assert path.stat().st_mode & 0o444 == 0o444
 
-    def break_off(_table: object, unfinished: Path) -> None:
-        unfinished.write_bytes(b"half a file")
+    def full(_descriptor: int) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(pq, "write_table", break_off)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="no space"):
         write_parquet([empty], path)
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from penrose_ray.aggregate.arrival import SumKey
 from penrose_ray.aggregate.rows import SumRecord
 from penrose_ray.aggregate.score import Score
+from penrose_ray.durable import sync_directory
 from penrose_ray.errors import JournalError
 from penrose_ray.types import BatchId, ClassId
 
@@ -76,12 +77,9 @@ class Archive:
         """An object store answers when the object is durable; a local file and its name need to be told."""
         if isinstance(self._files, pafs.LocalFileSystem):
             path = Path(self._at(file))
-            for each in (path, path.parent):
-                handle = os.open(each, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+            sync_directory(path.parent)
 
     def read(self, file: str) -> list[SumRecord]:
         """The sums in a file.

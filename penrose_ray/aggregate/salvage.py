@@ -26,6 +26,7 @@ from penrose_ray.aggregate.leaf_pages import rows_on
 from penrose_ray.aggregate.rows import SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import PAGE_BYTES
 from penrose_ray.aggregate.store import Journal, lock
+from penrose_ray.durable import sync_directory
 from penrose_ray.errors import JournalError, PenroseError
 from penrose_ray.types import BatchId, BucketId, ClassId, TaskId
 
@@ -108,9 +109,7 @@ def _swap(path: Path, fresh: Path) -> Path:
     aside.hardlink_to(path)
     fresh.replace(path)
     _beside(fresh, ".lock").unlink(missing_ok=True)
-    handle = os.open(path.parent, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
+    sync_directory(path.parent)
     return aside
 
 
