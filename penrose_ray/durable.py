@@ -49,11 +49,11 @@ def append(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Add to the end of a file, or make it; undone where it fails half way."""
     is_new = not path.exists()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
-    with os.fdopen(descriptor, "ab") as file:
+    with os.fdopen(descriptor, "ab", buffering=0) as file:  # a buffer would write the rest when it is closed
         start = file.tell()
         try:
-            file.write(content)
-            file.flush()
+            while content:
+                content = content[file.write(content) :]
             os.fsync(descriptor)
         except OSError:
             os.truncate(path, start)

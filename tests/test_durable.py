@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,21 @@ def test_a_disk_that_fails_leaves_what_was_there(
     monkeypatch.undo()
     assert old.read_bytes() == b"before"
     assert {each.name: each.stat().st_size for each in tmp_path.iterdir() if each != old} in ({}, {"new": 0})
+
+
+@pytest.mark.parametrize("size", [50, 50_000])
+def test_a_file_that_could_not_grow_to_the_end_has_no_torn_one(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 90)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # a full disk takes the first bytes, too
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            append(path, b"y" * size)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    append(path, b"z")
+    assert path.read_bytes() == b"x" * 90 + b"z"
 
 
 def test_a_file_grows_at_its_end(tmp_path: Path) -> None:
