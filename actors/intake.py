@@ -16,11 +16,14 @@ from penrose_ray.wire import Report, decode, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
 
     from penrose_ray.crypto.envelope import ServiceKey
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
     from penrose_ray.types import ReportId
+
+    _Known: TypeAlias = OrderedDict[tuple[str, bytes], SnippetClass]
 
 _MOST_CLASSES = 100_000
 _ATTEMPTS = 4
@@ -112,11 +115,14 @@ class Intake:
         self._blob_bytes = self.task.profile().blob_bytes
         self._task_id = self.task.task_id
         self._tokens = Verifier(self._task_id, self.task.issuer_keys)
-        self._classes: OrderedDict[tuple[str, bytes], SnippetClass] = OrderedDict()
+        self._classes: _Known = OrderedDict()
 
     def forget_classes(self) -> None:
-        """Ask the matcher again for every signature: a class was split."""
-        self._classes.clear()
+        """Ask the matcher again for every signature: a class was split.
+
+        What is under way goes on with what it knew, and nobody learns from it.
+        """
+        self._classes = OrderedDict()
 
     async def take(self, body: bytes) -> list[Answer | Refused]:
         """Handle a body; the answers are in the order of its reports.
@@ -201,7 +207,8 @@ class Intake:
 
     async def _deliver(self, shard: str, reports: list[Report], *, admitted: bool) -> list[Answer]:
         """Look ids up first: a repeated report must not found a class, nor be judged again."""
-        strangers = [each for each in reports if self._cached(each) is None] if admitted else reports
+        classes = self._classes
+        strangers = [each for each in reports if not _has(classes, each)] if admitted else reports
         known: set[ReportId] = set()
         if strangers:
             known = await self._backend.known(shard, [each.report_id for each in strangers])
@@ -211,8 +218,8 @@ class Intake:
             for index, each in fresh:
                 answers[index] = Answer(each.report_id, Outcome.REFUSED_BUSY, _THROTTLED)
         elif fresh:
-            await self._learn([each for each in strangers if each.report_id not in known])
-            done = await self._backend.accept(shard, [self._arrival(each) for _, each in fresh])
+            await self._learn(classes, [each for each in strangers if each.report_id not in known])
+            done = await self._backend.accept(shard, [_arrival(classes, each) for _, each in fresh])
             for (index, _), answer in zip(fresh, done, strict=True):
                 answers[index] = answer
         if strangers:
@@ -221,25 +228,27 @@ class Intake:
             CACHED_CLASSES.add(len(reports) - len(strangers), result="hit")
         return answers
 
-    def _cached(self, report: Report) -> SnippetClass | None:
-        key = (report.gpu_model, report.signature)
-        if key in self._classes:
-            self._classes.move_to_end(key)
-            return self._classes[key]
-        return None
-
-    async def _learn(self, reports: list[Report]) -> None:
+    async def _learn(self, classes: _Known, reports: list[Report]) -> None:
         if not reports:
             return
         wanted = list({(each.gpu_model, each.scheme, each.signature) for each in reports})
         for (gpu_model, _, signature), found in zip(wanted, await self._backend.match(wanted), strict=True):
-            self._classes[gpu_model, signature] = found
-        while len(self._classes) > _MOST_CLASSES:
-            self._classes.popitem(last=False)
+            classes[gpu_model, signature] = found
+        while len(classes) > _MOST_CLASSES:
+            classes.popitem(last=False)
 
-    def _arrival(self, report: Report) -> Arrival:
-        found = self._classes[report.gpu_model, report.signature]
-        return Arrival.of(report, found.class_id, found.snippet_hash)
+
+def _has(classes: _Known, report: Report) -> bool:
+    """Whether the class of a report's signature is known; the latest asked for is forgotten last."""
+    key = (report.gpu_model, report.signature)
+    if key in classes:
+        classes.move_to_end(key)
+    return key in classes
+
+
+def _arrival(classes: _Known, report: Report) -> Arrival:
+    found = classes[report.gpu_model, report.signature]
+    return Arrival.of(report, found.class_id, found.snippet_hash)
 
 
 def _own_key(task: Task, key: ServiceKey | None) -> ServiceKey | None:
