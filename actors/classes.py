@@ -82,6 +82,9 @@ class Classes:
     def split(self, class_id: str, snippet_hash: str) -> str:
         """Found a class for the reports that are nearer to that snippet, those of open batches included.
 
+        Reports of classes that were merged into this one are looked at, too. Where the snippet founded one of
+        them, the merge is undone.
+
         Returns:
             The new class.
 
@@ -97,19 +100,20 @@ class Classes:
             )
         parts.hold(held=True)
         try:
-            signatures = parts.signatures(old)
-            if wanted not in signatures:
+            members = [old, *(each.class_id for each in parts.classes() if each.alias_of == old)]
+            known = {each: found for one in members for each, found in parts.signatures(one).items()}
+            if wanted not in known:
                 raise ConfigError(
                     f"No report of class {class_id} in an open batch has the snippet {snippet_hash}.",
                     remedy="Take one from the operators' query on partial_histograms.",
                 )
-            made = parts.found(old, signatures[wanted])
+            made = parts.found(old, known[wanted])
             parts.forget_classes()
-            for _ in range(_SETTLED):
-                signatures = parts.signatures(old)
+            for member in members * _SETTLED:
+                signatures = parts.signatures(member)
                 matched = parts.match(made.gpu_model, list(signatures.values()))
                 pairs = zip(signatures, (each.class_id for each in matched), strict=True)
-                parts.split(old, {each: new for each, new in pairs if new != old})
+                parts.split(member, {each: new for each, new in pairs if new not in (old, member)})
         finally:
             parts.hold(held=False)
         return made.class_id.hex()

@@ -113,11 +113,16 @@ class ClassJournal:
     def merge(self, kept: ClassId, gone: ClassId) -> None:
         """Make `gone` an alias of `kept`, on disk first: what matched `gone` matches `kept` from now on.
 
+        A second time changes nothing: whoever asked may not have got the answer.
+
         Raises:
             ConfigError: one of them is no class or an alias already, they are one, or of two GPU models.
             JournalError: it cannot be written.
         """
-        first, second = self._live(kept), self._live(gone)
+        first = self._live(kept)
+        if gone in self._classes and self._classes[gone].alias_of == kept:
+            return
+        second = self._live(gone)
         if kept == gone or first.gpu_model != second.gpu_model:
             raise ConfigError(
                 f"Classes {kept.hex()} and {gone.hex()} cannot be merged.",
@@ -132,17 +137,42 @@ class ClassJournal:
     def split(self, class_id: ClassId, signature: Signature) -> SnippetClass:
         """Found a class for what was wrongly matched to `class_id`, with `signature` as its representative.
 
-        Signatures nearer to it than to the old class belong to the new one from now on.
+        Signatures nearer to it than to the old class belong to the new one from now on. A class that this
+        signature founded and that was merged into `class_id` is itself again; a second time changes nothing.
 
         Raises:
-            ConfigError: `class_id` is no class or an alias, or the signature is of another scheme.
+            ConfigError: `class_id` is no class or an alias, the signature is of another scheme, founded
+                `class_id`, or founded a class that was merged into yet another one.
             JournalError: it cannot be written.
         """
         self._require_scheme([signature])
-        gpu_model = self._live(class_id).gpu_model
-        made = self._learn(ClassId(self._new_id(_ID_BYTES)), gpu_model, signature)
-        self._write([(made, signature)])
-        self._index(gpu_model).forget_repeats()
+        old = self._live(class_id)
+        if (earlier := self._founded_by(old.gpu_model, signature)) is None:
+            made = self._learn(ClassId(self._new_id(_ID_BYTES)), old.gpu_model, signature)
+            self._write([(made, signature)])
+            self._index(old.gpu_model).forget_repeats()
+            return made
+        if earlier.alias_of is None and earlier != old:
+            return earlier
+        if earlier.alias_of != class_id:
+            raise ConfigError(
+                f"This snippet founded class {earlier.class_id.hex()}: it is not split off {class_id.hex()}.",
+                remedy="Split the class that it was merged into.",
+            )
+        return self._set_apart(old, earlier)
+
+    def _founded_by(self, gpu_model: str, signature: Signature) -> SnippetClass | None:
+        digest = signature.digest()
+        found = (each for each in self._classes.values() if each.snippet_hash == digest)
+        return next((each for each in found if each.gpu_model == gpu_model), None)
+
+    def _set_apart(self, old: SnippetClass, gone: SnippetClass) -> SnippetClass:
+        """Undo a merge, on disk first."""
+        self._execute("UPDATE classes SET alias_of = NULL WHERE class_id = ?", gone.class_id)
+        made = self._classes[gone.class_id] = replace(gone, alias_of=None)
+        index = self._index(old.gpu_model)
+        for each in index.remove(old.class_id):
+            index.add(gone.class_id if each.digest() == gone.snippet_hash else old.class_id, each)
         return made
 
     def close(self) -> None:

@@ -143,6 +143,32 @@ def test_merged_classes_are_listed_with_the_name_that_stays(local: Local) -> Non
     assert {each["class_id"]: each["merged_into"] for each in classes.list()} == {kept: "", gone: kept}
 
 
+def test_a_merge_is_undone_with_the_reports_that_came_since(local: Local) -> None:
+    local.report(0, signature(local, 0))
+    other = local.report(1, signature(local, 80))
+    classes = Classes(local)
+    kept, gone = (each["class_id"] for each in classes.list())
+    classes.merge(kept, gone)
+    for number in (2, 3):
+        local.report(number, signature(local, 80))
+    assert local.weights() == {kept: 3, gone: 1}
+    assert classes.split(kept, other.hex()) == gone
+    assert local.weights() == {kept: 1, gone: 3}
+    assert {each["merged_into"] for each in classes.list()} == {""}
+
+
+def test_a_split_finds_reports_of_what_was_merged(local: Local) -> None:
+    local.report(0, signature(local, 0))
+    for number in (1, 2):
+        local.report(number, signature(local, 80))
+    other = local.report(3, signature(local, 84))
+    classes = Classes(local)
+    kept, gone = (each["class_id"] for each in classes.list())
+    classes.merge(kept, gone)
+    new = classes.split(kept, other.hex())
+    assert local.weights() == {kept: 1, gone: 2, new: 1}
+
+
 @pytest.mark.parametrize("name", ["x", "00", "00" * 16])
 def test_what_is_no_class_is_refused(local: Local, name: str) -> None:
     local.report(0, signature(local, 0))

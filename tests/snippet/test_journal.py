@@ -98,6 +98,45 @@ def test_merged_classes_stay_merged(opened: Callable[[], ClassJournal]) -> None:
         journal = opened()
 
 
+def test_what_is_asked_for_again_is_done_once(opened: Callable[[], ClassJournal]) -> None:
+    """A matcher that is killed before it answers is asked again by Ray."""
+    journal = opened()
+    founder, stranger = signature_of(0), close_to(signature_of(0), 12)
+    old, _, other = journal.match([(GPU, founder), (GPU, stranger), (GPU, signature_of(1))])
+
+    journal.merge(old.class_id, other.class_id)
+    made = journal.split(old.class_id, stranger)
+    journal = opened()
+    journal.merge(old.class_id, other.class_id)
+
+    assert journal.split(old.class_id, stranger) == made
+    assert [each.class_id for each in journal.classes()] == [old.class_id, other.class_id, made.class_id]
+
+
+def test_a_merge_is_undone_by_splitting_off_what_was_merged(opened: Callable[[], ClassJournal]) -> None:
+    journal = opened()
+    kept, gone, more = journal.match([(GPU, signature_of(seed)) for seed in range(3)])
+    for each in (gone, more):
+        journal.merge(kept.class_id, each.class_id)
+
+    assert journal.split(kept.class_id, signature_of(1)) == gone
+
+    for _ in range(2):
+        near = [(GPU, close_to(signature_of(seed), 5)) for seed in range(3)]
+        assert journal.match(near) == [kept, gone, kept]
+        journal = opened()
+
+
+def test_a_snippet_that_founded_another_class_is_not_split_off(opened: Callable[[], ClassJournal]) -> None:
+    journal = opened()
+    first, second, third = journal.match([(GPU, signature_of(seed)) for seed in range(3)])
+    journal.merge(second.class_id, third.class_id)
+
+    for seed in (0, 2):
+        with pytest.raises(ConfigError, match="it is not split off"):
+            journal.split(first.class_id, signature_of(seed))
+
+
 def test_classes_that_cannot_be_merged_are_named(opened: Callable[[], ClassJournal]) -> None:
     journal = opened()
     first, second, other = journal.match(
@@ -108,7 +147,7 @@ def test_classes_that_cannot_be_merged_are_named(opened: Callable[[], ClassJourn
     for kept, gone, reason in (
         (first.class_id, first.class_id, "cannot be merged"),
         (first.class_id, other.class_id, "cannot be merged"),
-        (first.class_id, second.class_id, "There is no class"),
+        (second.class_id, first.class_id, "There is no class"),
         (b"?" * 16, first.class_id, "There is no class"),
     ):
         with pytest.raises(ConfigError, match=reason):
