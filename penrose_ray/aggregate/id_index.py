@@ -58,6 +58,12 @@ class IdIndex:
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
 
+    def copy(self) -> IdIndex:
+        """Another one with the same ids; cheap, for runs never change."""
+        made = IdIndex()
+        made._runs = list(self._runs)
+        return made
+
     def add(self, ids: NDArray[np.uint8]) -> None:
         """Add ids, shape (n, 32), none of which is in yet."""
         if not len(ids):

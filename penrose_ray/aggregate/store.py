@@ -60,6 +60,7 @@ class Journal:
     ) -> None:
         self.path = path
         self._is_whole = False
+        self._ids = IdIndex()
         self._lock = lock(path)
         try:
             with self._typed_errors():
@@ -71,7 +72,6 @@ class Journal:
                 self._db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 if self.number(_IN_USE):  # the last process did not close it
                     verify(self._db)
-                self._ids = IdIndex()
                 for entries in stored(self._db):
                     self._ids.add(entries["id"])
             self._note_in_use(1)
@@ -120,15 +120,17 @@ class Journal:
             change = Change(self._db)
             try:
                 yield change
+                ids = self._ids.copy()  # now: nothing may fail once it is committed
+                for each in change.gone_ids:
+                    ids.remove(each)
+                for each in change.new_ids:
+                    ids.add(each)
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-        for ids in change.gone_ids:
-            self._ids.remove(ids)
-        for ids in change.new_ids:
-            self._ids.add(ids)
+        self._ids = ids
 
     def rows(self, choice: Choice | None = None, *, after: int = 0) -> Iterator[Row]:
         """Reports behind arrival number `after`, in order of arrival, all or those chosen.
@@ -255,11 +257,16 @@ class Journal:
             sql = "SELECT batch, file, archived_s FROM archived"
             return {BatchId(batch): (file, archived_s) for batch, file, archived_s in self._db.execute(sql)}
 
-    def shrink(self) -> None:
-        """Give freed pages back and empty the WAL, so that what was deleted is gone from the disk."""
+    def shrink(self) -> bool:
+        """Give freed pages back and empty the WAL, so that what was deleted is gone from the disk.
+
+        Returns:
+            Whether it is; while somebody reads the file, the WAL keeps what was deleted.
+        """
         with self._typed_errors():
             self._db.execute("PRAGMA incremental_vacuum").fetchall()
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            (is_busy, *_) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
 
     def close(self) -> None:
         """Close the file and give it free; the last close folds the WAL into it."""

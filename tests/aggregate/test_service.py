@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import pytest
@@ -79,6 +79,26 @@ def test_a_retry_is_acknowledged_and_counts_once(shard: ShardService, reports: R
     answers = shard.accept(reports.some(range(1, 4)))
     assert [answer.outcome for answer in answers] == [Outcome.KNOWN, Outcome.KNOWN, Outcome.ACCEPTED]
     assert opened(shard, reports, batch_of(shard)).popitem()[1] == bins(0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_no_memory_for_the_ids_of_a_commit_counts_nothing_twice(
+    shard: ShardService, reports: Reports, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Acknowledged or not, what is in the journal is known: sent again, it counts once."""
+    shard.accept(reports.some(range(3)))
+
+    def none(*_: object) -> NoReturn:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("penrose_ray.aggregate.id_index._run", none)
+        for _ in range(1 + after):
+            with pytest.raises(MemoryError):
+                shard.accept(reports.some(range(3, 6)))
+    shard.accept(reports.some(range(6)))
+    assert opened(shard, reports, batch_of(shard)).popitem()[1] == bins(*range(6))
+    assert len(list(shard._core.journal.rows())) == 6, "what a restart would add up"
 
 
 def test_duplicates_inside_one_call_count_once(shard: ShardService, reports: Reports) -> None:
