@@ -74,12 +74,13 @@ class Archive:
         return file
 
     def _sync(self, file: str) -> None:
-        """An object store answers when the object is durable; a local file and its name need to be told."""
+        """An object store answers when the object is durable; a local file and its path need to be told."""
         if isinstance(self._files, pafs.LocalFileSystem):
             path = Path(self._at(file))
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
-            sync_directory(path.parent)
+            for folder in path.parents[: len(Path(file).parts)]:
+                sync_directory(folder)
 
     def read(self, file: str) -> list[SumRecord]:
         """The sums in a file.

@@ -53,6 +53,8 @@ class Upkeep:
         self._checkpoint_s = core.clock.now_s()
         self._purge_s = float("-inf")
         self._handed_over: frozenset[BatchId] = frozenset()
+        self._is_shrunk = False
+        """Whether nothing deleted is on the disk; a process that was killed may have left some."""
         self.free_bytes: Callable[[], int] = lambda: shutil.disk_usage(core.journal.path.parent).free
         self.give_way: Callable[[], object] = lambda: time.sleep(_GIVE_WAY_S)
         """Called between two steps of a purge: whoever waits for the mutex gets it."""
@@ -144,8 +146,7 @@ class Upkeep:
             expired = [batch for batch in released if self._is_expired(batch, released[batch], now_s)]
             for batch in expired:
                 self._expire(batch)
-            if due or expired:
-                core.journal.shrink()
+            self._is_shrunk = core.journal.shrink() if due or expired or not self._is_shrunk else True
             PURGED_BATCHES.add(len(due))
             self._purge_s = now_s
             return len(due) + len(expired)
@@ -197,7 +198,7 @@ class Upkeep:
             for batch in cold:
                 self._move_out(batch)
             if cold:
-                core.journal.shrink()
+                self._is_shrunk = core.journal.shrink()
             return cold
 
     def _is_cold(self, batch: BatchId) -> bool:

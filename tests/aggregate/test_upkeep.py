@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import sqlite3
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +16,10 @@ from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.aggregate.upkeep import CHECKPOINT_REPORTS
 from penrose_ray.errors import JournalError, JournalFullError
+from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penrose_ray.clock import ManualClock
     from penrose_ray.task import Task
@@ -129,6 +134,43 @@ def test_rows_go_48_hours_after_release_and_sums_stay(
     assert shard.accept([trace])[0].outcome is Outcome.REFUSED_TOO_LATE
 
 
+def test_what_somebody_read_meanwhile_is_gone_an_hour_later(
+    shard: ShardService, path: Path, reports: Reports, clock: ManualClock
+) -> None:
+    """The operator's query on partial_histograms, say."""
+    released(shard, reports)
+    wal, trace = path.with_name(f"{path.name}-wal"), reports.one(0)
+    clock.advance(48 * HOUR_S)
+    with contextlib.closing(sqlite3.connect(path)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM partial_histograms").fetchone() == (4,)
+        shard.upkeep.tick()
+        assert not shard.known([trace.report_id])
+        assert trace.signature in path.read_bytes() + wal.read_bytes()
+    clock.advance(HOUR_S)
+    shard.upkeep.tick()
+    assert trace.signature not in path.read_bytes() + wal.read_bytes()
+
+
+def test_what_a_killed_purge_had_deleted_is_gone_after_the_restart(
+    path: Path, task: Task, reports: Reports, clock: ManualClock, tmp_path: Path
+) -> None:
+    shard = ShardService(path, task, clock)
+    batch = released(shard, reports)
+    shard.accept(reports.some(range(10, 20)))
+    clock.advance(48 * HOUR_S)
+    shard.upkeep._delete_rows(BatchId(batch))
+    killed = tmp_path / "killed"
+    for end in ("", "-wal"):  # what a killed process leaves
+        shutil.copy(path.with_name(path.name + end), killed.with_name(killed.name + end))
+    shard.close()
+    with ShardService(killed, task, clock) as again:
+        again.upkeep.tick()
+        left = killed.read_bytes() + killed.with_name("killed-wal").read_bytes()
+        assert reports.one(0).report_id not in left
+        assert reports.hits(again.sums(batch)) == Counter(range(4))
+
+
 def test_rows_and_sums_of_a_batch_that_is_not_handed_over_stay(
     path: Path, task: Task, clock: ManualClock, reports: Reports
 ) -> None:
@@ -240,6 +282,27 @@ def test_cold_sums_move_to_the_archive_and_read_the_same(
     with ShardService(path, task, clock, archive=archive) as reopened:
         assert reopened.sums(batch) == sums
         assert reopened.upkeep.compact() == []
+
+
+def test_an_archive_file_is_durable_with_every_name_that_leads_to_it(
+    shard: ShardService, reports: Reports, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal forgets the sums then: no power cut may take their folder away."""
+    synced: set[Path] = set()
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    released(shard, reports)
+    clock.advance(48 * HOUR_S)
+    shard.upkeep.purge()
+    monkeypatch.setattr(os, "fsync", noting)
+    shard.upkeep.compact()
+    (file,) = (tmp_path / "cold").rglob("*.parquet")
+    assert synced == {file, *file.parents[:3]}
+    assert tmp_path / "cold" in synced
 
 
 def test_sums_in_use_do_not_move_to_the_archive(
