@@ -147,9 +147,9 @@ class LiveClient:
             raise self._error
         return self._client.counts
 
-    def finished(self) -> bool:
-        """Whether a replay has come to its end."""
-        return not self._thread.is_alive()
+    def wait(self) -> None:
+        """Return when a replay has come to its end and is sent; a program has none."""
+        self._thread.join()
 
     def stop(self) -> ClientCounts:
         """End the program, send what is due, and return the final counts."""

@@ -241,7 +241,7 @@ class Topology:
         policy = self._settings.policy_file.absolute()
         url = f"http://{cluster.client_host(self._settings)}:{self._listen_at[1]}"
         gpus = cluster.gpus_of(settings, self._settings)
-        return actor(LiveClient, max_concurrency=2, num_gpus=gpus).remote(
+        return actor(LiveClient, max_concurrency=3, num_gpus=gpus).remote(
             own, policy, url, self.signed_task, self._signer
         )
 
@@ -258,18 +258,18 @@ class Topology:
         )
 
     def watch(self, seconds: float, every_s: float) -> Iterator[Progress]:
-        """Progress every `every_s` for so many seconds, or until all is sent where only fleets take part."""
+        """Progress every `every_s` for so many seconds, or until all that fleets and replays have is sent."""
         end = time.monotonic() + seconds
-        fleets = [each.wait.remote() for each in self.fleets]
-        only_fleets = len(fleets) == len(self._clients)
+        at_work = [each.wait.remote() for each in self._clients]
         while (left := end - time.monotonic()) > 0:
-            if only_fleets and fleets:
-                _, fleets = ray.wait(fleets, num_returns=len(fleets), timeout=min(every_s, left))
+            pause_s = min(every_s, left)
+            if at_work:
+                _, at_work = ray.wait(at_work, num_returns=len(at_work), timeout=pause_s)
             else:
-                time.sleep(min(every_s, left))
+                time.sleep(pause_s)
             self.tend()
             yield self.progress()
-            if only_fleets and self.fleets and not fleets:
+            if self._clients and not at_work:
                 return
 
     def tend(self) -> Decision:

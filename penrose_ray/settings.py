@@ -277,7 +277,7 @@ class RunSettings(Section):
     """How long a run lasts and where its results go."""
 
     seconds: float = Field(default=30.0, gt=0)
-    """How long `penrose run` collects."""
+    """How long `penrose run` collects; less where fleets and replays have sent all before."""
     out_dir: Path = Path("out")
     """Where `penrose run` writes the release, the report and the run's figures."""
 
