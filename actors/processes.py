@@ -10,13 +10,17 @@ import signal
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PROC = Path("/proc")
 _KIB_PER_MIB = 1024
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.02
-_KILLED_S = 10.0
-"""For processes that were killed to be gone; where the disk is slow they take a moment."""
+_KILLED_S = 60.0
+"""For processes that are ending to be gone; where the disk is slow they take a moment."""
 _RAY = re.compile(rb"^ray::|/ray/core/|/ray/_private/|/ray/dashboard/|/ray/autoscaler/")
 
 
@@ -53,23 +57,27 @@ def pss_mb(pids: list[int]) -> float:
 
 def end_ray(kept: set[int], *, grace_s: float = 1.0) -> None:
     """End this process' descendants that belong to Ray, but for those in `kept`; first asked, then killed."""
-    left = _of_ray(kept)
-    for pid in left:
+    asked = _of_ray(kept)
+    for pid in asked:
         _send(pid, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
-    while (left := _of_ray(kept)) and time.monotonic() < deadline:
+    while _of_ray(kept) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    for pid in left:
+    killed = _of_ray(kept)
+    for pid in killed:
         _send(pid, signal.SIGKILL)
+    ended = {*asked, *killed}
+    going = {*ended, *_without_memory(kept)}
     deadline = time.monotonic() + _KILLED_S
-    while any(_is_alive(pid) for pid in left) and time.monotonic() < deadline:
+    while (going := {pid for pid in going if is_alive(pid)}) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+    for pid in ended:  # a grandchild, too, became this process' child when its parent went
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
-def _is_alive(pid: int) -> bool:
-    """Whether it runs; one that has ended is buried, also where it was a grandchild until its parent went."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+def is_alive(pid: int) -> bool:
+    """Whether it runs, be it to its end; one that has ended and was not waited for does not."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -77,14 +85,21 @@ def _is_alive(pid: int) -> bool:
 
 
 def _of_ray(kept: set[int]) -> list[int]:
-    alive = []
+    """Those of Ray's processes that can be told to end."""
+    return [pid for pid, command in _descendants(kept) if _RAY.search(command)]
+
+
+def _without_memory(kept: set[int]) -> list[int]:
+    """Processes that are ending: they have lost their command line and still hold files and ports."""
+    return [pid for pid, command in _descendants(kept) if not command]
+
+
+def _descendants(kept: set[int]) -> Iterator[tuple[int, bytes]]:
+    """Descendants of this process and their command lines."""
     for pid in family(os.getpid())[1:]:
-        if pid in kept:
-            continue
-        with contextlib.suppress(OSError):
-            if _RAY.search((_PROC / str(pid) / "cmdline").read_bytes()):
-                alive.append(pid)
-    return alive
+        if pid not in kept:
+            with contextlib.suppress(OSError):
+                yield pid, (_PROC / str(pid) / "cmdline").read_bytes()
 
 
 def _send(pid: int, what: signal.Signals) -> None:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("penrose_ray.ray")
 _SAYS: Final = "timed out during startup"
 """Ray has no type for it."""
-_STORE_WAIT: Final = ("RAY_gcs_server_port_wait_time_s", "120")
+STORE_WAIT: Final = ("RAY_gcs_server_port_wait_time_s", "120")
 """The one of Ray's own limits that can be set; 30 s for the node and 15 s for its agents are fixed."""
 
 
@@ -29,7 +29,6 @@ def start_local(**options: Any) -> None:  # noqa: ANN401 - as ray.init takes the
         PlacementError: twice it did not come up in the time that it gives itself.
     """
     others = set(family(os.getpid()))
-    os.environ.setdefault(*_STORE_WAIT)
     adopt_orphans()
 
     def start() -> None:
@@ -54,6 +53,7 @@ def patiently(start: Callable[[], T], clean: Callable[[], object]) -> T:
     Raises:
         PlacementError: it ran out again.
     """
+    os.environ.setdefault(*STORE_WAIT)
     try:
         return start()
     except Exception as error:

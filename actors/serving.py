@@ -69,10 +69,10 @@ async def listen(
 async def run_until_interrupted(app: web.Application, place: Place, say: Callable[[str], object]) -> None:
     """Serve until SIGINT or SIGTERM; running requests are finished."""
     runner, port = await listen(app, place)
-    say(f"listening on {'https' if place.secured else 'http'}://{place.host}:{port}")
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    say(f"listening on {'https' if place.secured else 'http'}://{place.host}:{port}")
     await stop.wait()
     await runner.cleanup()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penrose_ray.actors.handovers import Attempt
     from penrose_ray.actors.topology import Topology
 
-_DOWN_S = 60.0
+_DOWN_S = 300.0
 _POLL_S = 0.1
 _LOOK_PAUSES = 49.0
 """Pause after a look, in times of what it took."""
@@ -71,8 +71,8 @@ def up(
         shown = stack.enter_context(LivePage(live, topology.task, settings.service.page_port))
         say(f"task {topology.task.task_id.hex()}\nthe live page is at {shown.url}")
         say(f"releases are signed by {topology.ledger_signer.hex()}")
-        say(f"reports are taken at {topology.url}")
         audit.note("started", f"task {topology.task.task_id.hex()[:16]}")
+        say(f"reports are taken at {topology.url}")
         _serve(topology, settings, running, onion, live)
         running.topology = None
         say("draining")
@@ -96,12 +96,11 @@ class _Running:
             "compact": self._compact,
             "release": self._release,
             "open": self._open,
-            "down": self._stop,
             "merge": self._merge,
             "split": self._split,
         }
-        reading = {"status": self._status, "classes": self._classes}
-        return {**reading, **{name: self._noted(name, do) for name, do in changing.items()}}
+        others = {"status": self._status, "classes": self._classes, "down": self._stop}
+        return {**others, **{name: self._noted(name, do) for name, do in changing.items()}}
 
     def _noted(self, name: str, command: Callable[..., object]) -> Callable[..., object]:
         """The command, with what became of it in the audit log."""
@@ -147,7 +146,10 @@ class _Running:
         return [each.row() for each in self._need().open_released()]
 
     def _stop(self) -> str:
-        self.ending.set()
+        try:
+            self.audit.note("command", "down")  # first: the other thread notes at once that it drains
+        finally:
+            self.ending.set()
         return "stopping"
 
     def _need(self) -> Topology:

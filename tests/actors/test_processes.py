@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-from penrose_ray.actors.processes import end_ray, family
+from penrose_ray.actors.processes import end_ray, family, is_alive
 
 STUBBORN = """
 import os, signal, sys
@@ -20,11 +19,6 @@ if len(sys.argv) > 2 and os.fork() == 0:
 os.write(ready, b".")
 signal.pause()
 """
-
-
-def is_alive(pid: int) -> bool:
-    stat = Path("/proc") / str(pid) / "stat"
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_processes_that_ignore_the_request_are_gone_afterwards_their_children_too() -> None:
@@ -42,11 +36,7 @@ def test_processes_that_ignore_the_request_are_gone_afterwards_their_children_to
         started = set(family(os.getpid())) - before
         assert len(started) == 2
         end_ray(before, grace_s=0.05)
-        left = [pid for pid in started if (Path("/proc") / str(pid)).exists()]
-        states = [
-            (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] for pid in left
-        ]
-        assert set(states) <= {"Z"}
+        assert not [pid for pid in started if is_alive(pid)]
     finally:
         for pid in set(family(os.getpid())) - before:
             os.kill(pid, signal.SIGKILL)

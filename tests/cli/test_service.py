@@ -9,13 +9,12 @@ import socket
 import sqlite3
 import stat
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from e2e import up
 
-from penrose_ray.actors.processes import family
+from penrose_ray.actors.processes import family, is_alive
 from penrose_ray.cli.control import ControlServer, RunningError, SlowError, refuse_if_running, request
 from penrose_ray.errors import JournalError, TransportError
 from penrose_ray.release.audit import read_audit
@@ -24,6 +23,7 @@ from penrose_ray.types import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from penrose_ray.crypto.keyfile import DesignKeys
 
@@ -41,7 +41,7 @@ def test_sigterm_drains_like_down(config: Path) -> None:
     service.process.send_signal(signal.SIGTERM)
     assert service.wait() == 0
     assert "everything that was acknowledged is on disk" in service.lines[-1]
-    assert not [pid for pid in processes if (Path("/proc") / str(pid) / "fd").exists()]
+    assert not [pid for pid in processes if is_alive(pid)]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     code, _, err = call("down", config)
     assert (code, service.wait()) == (0, 0), err
     assert "everything that was acknowledged is on disk" in service.lines[-1]
-    assert not [pid for pid in processes if (Path("/proc") / str(pid) / "fd").exists()]
+    assert not [pid for pid in processes if is_alive(pid)]
     log = read_audit((config.parent / "state" / "audit.jsonl").read_bytes(), "audit.jsonl")
     told = [(each.event, each.detail) for each in log if each.event != "scaled"]
     assert [event for event, _ in told] == ["started", *["command"] * 4, "draining", "stopped"]
