@@ -27,8 +27,9 @@ from penrose_ray.wire import RECORD_BYTES
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # the private network and the gateway are those of the tests
 
+from ports import held_ports  # noqa: E402
 from tor.collection import Collection  # noqa: E402
-from tor.network import TorNetwork, free_ports, missing  # noqa: E402
+from tor.network import PORTS, TorNetwork, missing  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,10 +138,14 @@ def p90(seconds: list[float]) -> float:
 
 def measure(home: Path) -> dict[str, object]:
     """Start everything, measure, stop everything."""
+    with held_ports(PORTS) as ports:
+        return _measured(home, TorNetwork(home, ports))
+
+
+def _measured(home: Path, network: TorNetwork) -> dict[str, object]:
     design_keys = frozen_keys()
     (home / "as").mkdir()
-    collection = Collection(home / "as", make_task(design_keys), design_keys, free_ports(1)[0])
-    network = TorNetwork(home)
+    collection = Collection(home / "as", make_task(design_keys), design_keys)
     try:
         network.start()
         lines = network.lines()

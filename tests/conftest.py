@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.private_key import PrivateKey
@@ -18,7 +18,8 @@ from penrose_ray.task import Task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-settings.register_profile("penrose", deadline=None)  # a timing never decides a test
+# a timing never decides a test
+settings.register_profile("penrose", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penrose")
 
 _TEST_KEYS = Path(__file__).parent / "vectors" / "test_keys.json"

@@ -66,7 +66,7 @@ def test_another_signer_is_refused_even_with_a_good_signature(task: Task) -> Non
     assert verify(raw) == task
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(position=st.integers(min_value=0), bit=st.integers(0, 7))
 def test_no_flipped_bit_survives(task: Task, position: int, bit: int) -> None:
     raw = bytearray(sign(task, SIGNER).encode())
@@ -76,7 +76,7 @@ def test_no_flipped_bit_survives(task: Task, position: int, bit: int) -> None:
         verify(bytes(raw), trusted_signer=PINNED)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(length=st.integers(min_value=0))
 def test_a_cut_task_is_refused(task: Task, length: int) -> None:
     raw = sign(task, SIGNER).encode()

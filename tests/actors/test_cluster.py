@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 import ray
+from e2e.nodes import nodes
 from e2e.service_config import settings_in
-from ray.cluster_utils import Cluster
 
 from penrose_ray.actors import cluster
 from penrose_ray.actors.topology import build
 from penrose_ray.errors import ConfigError, PlacementError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
+
+    from ray.cluster_utils import Cluster
 
     from penrose_ray.crypto.keyfile import DesignKeys
     from penrose_ray.settings import Settings
@@ -35,19 +36,6 @@ kind = "gpu"
 program = "sort"
 count = {count}
 """
-
-
-@contextlib.contextmanager
-def nodes(*options: dict[str, object]) -> Iterator[Cluster]:
-    """A cluster of such nodes, the first its head."""
-    made = Cluster(initialize_head=True, head_node_args={**options[0], "include_dashboard": False})
-    try:
-        for each in options[1:]:
-            made.add_node(**each)
-        yield made
-    finally:
-        ray.shutdown()
-        made.shutdown()
 
 
 @pytest.fixture

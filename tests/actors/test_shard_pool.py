@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from e2e.service_config import settings_in
+from waiting import until
 
 from penrose_ray.actors.directory import HeldError
 from penrose_ray.actors.remote import ask
@@ -14,7 +14,7 @@ from penrose_ray.actors.topology import build
 from penrose_ray.errors import JournalFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from penrose_ray.actors.topology import Topology
@@ -34,11 +34,6 @@ def service(home: Path, design_keys: DesignKeys) -> Iterator[Topology]:
 
 def owners(service: Topology) -> set[str]:
     return set(ask(service.directory.table.remote()).owners)
-
-
-def until(true: Callable[[], bool]) -> None:
-    while not true():
-        time.sleep(0.05)  # polls; nothing depends on its length
 
 
 def test_a_shard_outlives_a_release_that_holds_its_buckets_and_goes_empty(

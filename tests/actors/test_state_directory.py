@@ -32,7 +32,7 @@ if kind == "late":
     sys.stdin.readline()
     os.ftruncate(file, 0)
     os.write(file, str(os.getpid()).encode())
-time.sleep(100)
+time.sleep(600)
 """
 """Holds a state's lock as a client does; `late` writes its number only when it is told to."""
 
@@ -111,7 +111,7 @@ def test_a_directory_that_no_client_used_is_refused(state: StateDirectory, forei
 def test_a_running_client_is_stopped_before_anything_goes(state: StateDirectory) -> None:
     with holder(state) as client:
         assert state.switch_off().ran
-        assert client.wait(30) == -signal.SIGTERM
+        assert client.wait(120) == -signal.SIGTERM
 
 
 def test_a_client_that_ends_only_when_killed_is_gone_before_anything_goes(
@@ -120,7 +120,7 @@ def test_a_client_that_ends_only_when_killed_is_gone_before_anything_goes(
     monkeypatch.setattr("penrose_ray.actors.state_directory._STOP_S", 0.3)
     with holder(state, "stubborn") as client:
         assert state.switch_off() == SwitchedOff(ran=True, kept=())
-        assert client.wait(30) == -signal.SIGKILL
+        assert client.wait(120) == -signal.SIGKILL
     assert not state.path.exists()
 
 
@@ -144,7 +144,7 @@ def test_a_client_that_has_not_written_its_number_yet_is_waited_for(
         monkeypatch.setattr("penrose_ray.actors.state_directory.time.sleep", tell)
         assert state.switch_off().ran
         assert waits
-        assert client.wait(30) == -signal.SIGTERM
+        assert client.wait(120) == -signal.SIGTERM
         assert bystander.poll() is None, "only who holds the lock is stopped"
         bystander.kill()
 

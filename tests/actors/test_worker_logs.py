@@ -90,7 +90,7 @@ def lines(logs: Path) -> list[str]:
 
 
 def wait_for(logs: Path, text: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not any(text in line for line in lines(logs)):
         assert time.monotonic() < deadline, text
         time.sleep(0.1)  # polls; nothing depends on its length

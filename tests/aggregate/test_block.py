@@ -141,7 +141,7 @@ def bring_about(case: Circumstances, shard: ShardService, task: Task) -> None:
         shard.upkeep.press("no room")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=AnyCircumstances, specs=st.lists(Spec, min_size=1, max_size=14))
 def test_a_block_is_judged_as_its_reports_would_be_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,

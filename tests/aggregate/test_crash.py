@@ -73,7 +73,7 @@ def attempt(tmp_path_factory: pytest.TempPathFactory, task: Task, reports: Repor
         yield run
     finally:
         stdin.close()
-        child.wait(timeout=30)
+        child.wait(timeout=120)
         stdout.close()
 
 

@@ -55,7 +55,11 @@ def torn(tmp_path_factory: pytest.TempPathFactory, task: Task, reports: Reports)
     return crash(shard)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_a_torn_end_leaves_whole_commits(
     data: st.DataObject,

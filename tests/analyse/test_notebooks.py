@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from jobs.head import RayHead
 
+from penrose_ray.actors.ray_start import patiently
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 WARNINGS = ("-W", "error", "-W", "ignore::FutureWarning:ray._private.worker")
@@ -81,7 +83,7 @@ def run(notebook: Path, folder: Path, **variables: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -92,7 +94,7 @@ def run(notebook: Path, folder: Path, **variables: str) -> str:
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(notebook: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="nb-") as folder:  # Ray's sockets need a short path
-        shown = run(notebook, Path(folder), **LOCAL)
+        shown = patiently(lambda: run(notebook, Path(folder), **LOCAL), lambda: None)
     for text in EXPECTED.get(notebook.stem, ()):
         assert re.search(text, shown)
 

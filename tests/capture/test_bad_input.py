@@ -310,7 +310,11 @@ def test_missing_file_and_folder_are_one_clear_error(tmp_path: Path) -> None:
     assert caught.value.remedy == "Check the path and its permissions."
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(position=st.integers(0, 1 << 30), garbage=st.binary(min_size=0, max_size=8), cut=st.booleans())
 def test_no_damage_raises(
     tmp_path: Path,

@@ -141,7 +141,11 @@ def test_rocprof_json_counts_groups_and_names_devices(tmp_path: Path) -> None:
     assert recording.batch.counters.tolist() == [[20.0]]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     text=st.sampled_from(
         [ROCPROF_JSON, KERNEL_TRACE, NCU_WIDE.format(metrics=METRICS, unit="us", first=1, second=2)]

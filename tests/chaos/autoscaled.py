@@ -107,7 +107,7 @@ def nodes() -> int:
 
 
 def until(true: Callable[[], bool], what: str, tend: Callable[[], object] = lambda: None) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not true():
         if time.monotonic() > deadline:
             raise TimeoutError(what)
@@ -163,6 +163,7 @@ def main(home: Path, ray_folder: str) -> None:
         until(lambda: any(made.decision.delta == 2 for made in scaler.made), "a decision", scaler.tick)
         until(lambda: len(service.pool.working) == 3, "three shards", scaler.tick)
         first.join()
+        until(lambda: nodes() == 3, "three nodes")
         note()
         second = Senders(service, records[60:200])
         pool.say(0.05, 0)

@@ -26,7 +26,10 @@ class Senders:
         ]
         self._ending = threading.Event()
         self.add(records)
-        self._threads = [threading.Thread(target=self._send, args=(outbox,)) for outbox in self.outboxes]
+        self._threads = [
+            threading.Thread(target=self._send, args=(outbox,), daemon=True)  # a test that fails can end
+            for outbox in self.outboxes
+        ]
         for thread in self._threads:
             thread.start()
 

@@ -11,7 +11,6 @@ import socket
 import socketserver
 import sqlite3
 import threading
-import time
 from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ import pytest
 from chaos.senders import Senders
 from e2e.reports import one_bin_each, opened_bins
 from e2e.service_config import settings_in
+from waiting import until
 
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
@@ -27,7 +27,7 @@ from penrose_ray.aggregate.salvage import salvage
 from penrose_ray.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from penrose_ray.actors.remote import Handle
@@ -52,12 +52,6 @@ def pid(handle: Handle) -> int:
     return found
 
 
-def until(true: Callable[[], bool], tend: Callable[[], object] = lambda: None) -> None:
-    while not true():
-        tend()
-        time.sleep(0.02)  # polls; nothing depends on its length
-
-
 def assert_exact(service: Topology, path: Path) -> None:
     service.open([service.release(batch) for batch in service.batches()], path)
     bins = opened_bins(path)
@@ -67,13 +61,12 @@ def assert_exact(service: Topology, path: Path) -> None:
 
 def test_a_disk_that_is_full_for_a_while_loses_nothing(service: Topology, tmp_path: Path) -> None:
     records = one_bin_each(service.task, CLASSES)
-    senders = Senders(service, records)
-    until(lambda: senders.sent() > len(records) // 4)
     pids = [pid(each) for each in service.pool.working.values()]
-    (folder,) = {path.parent for path in (tmp_path / "state").rglob("shard-0.sqlite")}
-    largest = max(path.stat().st_size for path in folder.iterdir())
-    for each in pids:  # no file of theirs may grow: a write fails like one on a full disk
-        resource.prlimit(each, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+    senders = Senders(service, records[: len(records) // 2])
+    until(lambda: senders.sent() > len(records) // 4)
+    for each in pids:  # no file may grow beyond a page: every commit fails, as on a full disk
+        resource.prlimit(each, resource.RLIMIT_FSIZE, (PAGE, resource.RLIM_INFINITY))
+    senders.add(records[len(records) // 2 :])
     stuck = sum(outbox.counts.retries for outbox in senders.outboxes)
     until(lambda: sum(outbox.counts.retries for outbox in senders.outboxes) > stuck + 5, service.tend)
     for each in pids:

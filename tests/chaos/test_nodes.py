@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import ray
 from chaos.senders import Senders
+from e2e.nodes import add, nodes
 from e2e.reports import one_bin_each, opened_bins
 from e2e.service_config import settings_in
-from ray.cluster_utils import Cluster
 
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
@@ -19,6 +19,8 @@ from penrose_ray.errors import PlacementError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ray.cluster_utils import Cluster
 
     from penrose_ray.actors.topology import Topology
     from penrose_ray.crypto.keyfile import DesignKeys
@@ -30,17 +32,14 @@ CLASSES = 2
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """A head for the service's other actors, and one node with room for both shards."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
-    made.add_node(num_cpus=2, resources={"shard": 2})
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with nodes({"num_cpus": 4}, {"num_cpus": 2, "resources": {"shard": 2}}) as made:
+        yield made
 
 
 def pids_of(service: Topology) -> list[int]:
     """Processes of the shards; none while one is on its way."""
     try:
-        return ask([shard.pid.remote() for shard in service.pool.working.values()], 5)  # type: ignore[no-any-return]
+        return ask([shard.pid.remote() for shard in service.pool.working.values()], 30)  # type: ignore[no-any-return]
     except (ray.exceptions.RayError, PlacementError):
         return []
 
@@ -60,7 +59,7 @@ def test_a_graph_that_does_not_fit_is_refused_with_the_numbers(
 def test_all_but_the_shards_stay_where_the_service_was_started(
     cluster: Cluster, tmp_path: Path, design_keys: DesignKeys
 ) -> None:
-    cluster.add_node(num_cpus=8)
+    add(cluster, num_cpus=8)
     settings = settings_in(tmp_path, design_keys, f'service.ray_address="{cluster.address}"')
     with build(*settings):
         here = ray.get_runtime_context().get_node_id()
@@ -81,7 +80,7 @@ def test_sums_are_exact_when_the_node_of_the_shards_is_killed(
         while senders.sent() < len(early) // 3:
             time.sleep(0.01)  # polls; nothing depends on its length
         before = pids_of(service)
-        cluster.add_node(num_cpus=2, resources={"shard": 2})
+        add(cluster, num_cpus=2, resources={"shard": 2})
         cluster.remove_node(doomed, allow_graceful=False)
         while not (now := pids_of(service)) or set(now) & set(before):
             time.sleep(0.1)

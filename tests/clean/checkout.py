@@ -56,8 +56,19 @@ def variables(bin_folder: Path, home: Path) -> dict[str, str]:
 
 
 def without_network(said: str) -> bool:
-    """Whether pip failed because it reached no index."""
-    return any(each in said for each in ("No matching distribution found for setuptools", "ConnectionError"))
+    """Whether pip failed because it reached no index, or lost it."""
+    return any(each in said for each in _LOST)
 
 
 PYTHON = sys.executable
+_LOST = (
+    "No matching distribution found for setuptools",
+    *(
+        "ConnectionError",
+        "Max retries exceeded",
+        "ReadTimeout",
+        "ProtocolError",
+        "HTTP error 4",
+        "HTTP error 5",
+    ),
+)

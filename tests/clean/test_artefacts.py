@@ -45,7 +45,10 @@ def installed(artefact: Path, folder: Path) -> tuple[Path, dict[str, str]]:
         "--no-deps",
         "--ignore-installed",
     ]
-    subprocess.run([*command, artefact], env=environment, check=True)
+    done = subprocess.run([*command, artefact], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode and without_network(done.stdout + done.stderr):
+        pytest.skip("no package index: setuptools cannot be had for the build")
+    assert done.returncode == 0, done.stdout + done.stderr
     return programs, environment
 
 
@@ -85,7 +88,7 @@ def test_the_main_job_runs_from_the_wheel_alone(dist: Path, tmp_path: Path) -> N
         "run",
         "configs/laptop.toml",
         "--set",
-        "run.seconds=15",
+        "run.seconds=25",
         "--format",
         "json",
     ]

@@ -48,7 +48,7 @@ def process(*arguments: object) -> Iterator[str]:
             yield line.split("listening on ")[1].strip()
         finally:
             server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=120) == 0
 
 
 def test_a_key_server_serves_who_is_enrolled_and_keeps_count(call: Call, tmp_path: Path) -> None:

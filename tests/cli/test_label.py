@@ -76,7 +76,7 @@ def desk(home: Path) -> Iterator[str]:
         assert process.stderr is not None
         yield process.stderr.readline().split()[-1]
         process.terminate()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 0
 
 
 def reference(call: Call, service: Topology, home: Path, name: str, names: tuple[str, ...]) -> Path:

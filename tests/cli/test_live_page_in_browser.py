@@ -49,11 +49,12 @@ def service(tmp_path_factory: pytest.TempPathFactory, design_keys: DesignKeys) -
 
 
 def test_the_page_draws_what_the_service_says(service: up.Service, tmp_path: Path) -> None:
+    before = live(service)["points"][-1]
     dom = browser.browse(service.page, tmp_path / "profile", "--dump-dom", WAIT)
     now = live(service)["points"][-1]
     shown = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", dom))
-    assert 20 <= int(shown["reports"].replace(",", "")) <= now["reports"]
-    assert shown["classes"] == str(now["classes"])
+    assert before["reports"] <= int(shown["reports"].replace(",", "")) <= now["reports"]
+    assert before["classes"] <= int(shown["classes"]) <= now["classes"]
     assert dom.count("<polyline") == 3
     assert re.search(r'aria-label="Reports a minute over time, now [\d,]+', dom)
     assert "shard-0" in dom

@@ -138,7 +138,7 @@ def test_the_gatekeepers_command_answers_the_release_desk(
         assert not (tmp_path / "partials").exists()
         assert call(*approve, "--authorities", pem)[0] == 0
         process.terminate()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 0
     task = verify((tmp_path / "a.task").read_bytes())
     shares = tmp_path / "shares"
     given = (

@@ -22,6 +22,7 @@ MARKS = [
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage",
 )  # fmt: skip
 DARK = "--blink-settings=preferredColorScheme=0"
 PROBE = """<script>
@@ -48,7 +49,7 @@ document.title = JSON.stringify({over: page.scrollWidth - page.clientWidth, cont
 def browse(address: str, profile: Path, *options: str) -> str:
     """What the browser prints for these options."""
     command = [str(BROWSER), *FLAGS, f"--user-data-dir={profile}", *options, address]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 def probe(page: str, folder: Path, *options: str) -> dict[str, Any]:

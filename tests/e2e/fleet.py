@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from penrose_ray.wire import Report
 
 SNIPPET = 400
+LONG_S = 3_600_000_000
+"""No batch ends while a test runs."""
 POLICY = OwnerPolicy(allow_demo=True, least_sampling_interval=1, least_contributors=1)
 
 

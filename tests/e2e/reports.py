@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 def one_bin_each(task: Task, classes: int, *, counter_set: int = 0) -> list[bytes]:
-    """128 records for each class, mixed."""
-    sealer = Sealer(task, "Test GPU", Encryptor(task.key(), task.profile(), exponent="short"))
+    """128 records for each class, mixed; their ids, which place and thin them, are always the same."""
+    random, encryptor = np.random.default_rng(1), Encryptor(task.key(), task.profile(), exponent="short")
+    sealer = Sealer(task, "Test GPU", encryptor, new_id=random.bytes)
     now_s = SystemClock().now_s()
     records = []
     for number in range(classes):
@@ -33,7 +34,7 @@ def one_bin_each(task: Task, classes: int, *, counter_set: int = 0) -> list[byte
             counts[place] = 1
             report = sealer.seal(Contribution(counter_set, counts, real=True), known, now_s=now_s)
             records.append(encode(report))
-    return [records[place] for place in np.random.default_rng(1).permutation(len(records))]
+    return [records[place] for place in random.permutation(len(records))]
 
 
 def opened_bins(path: Path) -> dict[str, list[int]]:

@@ -53,7 +53,7 @@ def design(tmp_path: Path, design_keys: DesignKeys) -> Path:
     home.mkdir()
     write_keys(home / "design_server.key", design_keys, passphrase=None)
     fleet.write_trace(tmp_path / "trace.json.gz", seed=3, rounds=4)
-    task = fleet.signed_task(design_keys, fleet.counters_of(tmp_path / "trace.json.gz"))
+    task = fleet.signed_task(design_keys, fleet.counters_of(tmp_path / "trace.json.gz"), batch_s=fleet.LONG_S)
     (home / "fleet.task").write_bytes(task.encode())
     return home
 

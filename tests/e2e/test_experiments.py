@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
-import ray
+from e2e.nodes import nodes
 from e2e.service_config import settings_in
-from ray.cluster_utils import Cluster
+from waiting import until
 
 from penrose_ray.actors.topology import build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from ray.cluster_utils import Cluster
 
     from penrose_ray.crypto.keyfile import DesignKeys
 
@@ -27,17 +28,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     """A node with room for the service and two more actors, be they experiments or shards."""
     write_module(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    made = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": SERVICE + SHARDS + LEFT,
-            "resources": {"shard": SHARDS + LEFT},
-            "include_dashboard": False,
-        },
-    )
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with nodes({"num_cpus": SERVICE + SHARDS + LEFT, "resources": {"shard": SHARDS + LEFT}}) as made:
+        yield made
 
 
 def write_module(folder: Path) -> None:
@@ -54,14 +46,6 @@ def write_module(folder: Path) -> None:
         "def broken():\n"
         "    raise ValueError('no such column')\n"
     )
-
-
-def until(true: Callable[[], bool], tend: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 90
-    while not true():
-        assert time.monotonic() < deadline
-        tend()
-        time.sleep(0.1)
 
 
 def test_experiments_give_way_to_a_shard_and_run_again_when_it_is_gone(

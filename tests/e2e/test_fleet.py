@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from e2e.service_config import settings_in
+from waiting import until
 
 from penrose_ray.actors.cluster import requested_cpus
 from penrose_ray.actors.fleet import Fleet, FleetSettings
@@ -91,7 +92,7 @@ def truth(topology: Topology, batch: BatchId) -> tuple[dict[tuple[int, int], Cou
 
 def test_a_fleet_goes_the_way_of_real_reports(topology: Topology, tmp_path: Path) -> None:
     topology.start_clients()
-    *_, last = topology.watch(120, 10)
+    *_, last = topology.watch(600, 10)
     counts = topology.stop_clients()
     (batch,) = topology.batches()
     wanted, reports, sealed = truth(topology, batch)
@@ -112,5 +113,5 @@ def test_a_fleet_goes_the_way_of_real_reports(topology: Topology, tmp_path: Path
     check = topology.check_sample(tmp_path / "sample.parquet")
     assert check is not None
     assert check.reports == sealed > 30
-    assert ask(named(topology._prefix, "encryptor-0").pool_size.remote()) > 0
+    until(lambda: ask(named(topology._prefix, "encryptor-0").pool_size.remote()))
     assert all(ask([each.truth.remote() for each in topology.fleets]))

@@ -105,7 +105,8 @@ def parties(tmp_path: Path, epoch_keys: EpochKeys, points_per_epoch: int) -> Ite
 def hidden_task(keys: DesignKeys, trace: Path, mode: str, epoch_keys: EpochKeys) -> bytes:
     known = {"keyed": hashlib.sha256(NAME_KEY).digest(), "oprf": epoch_keys.public()}[mode]
     counters = fleet.counters_of(trace)
-    return fleet.signed_task(keys, counters, identity=mode, identity_key=known).encode()
+    signed = fleet.signed_task(keys, counters, identity=mode, identity_key=known, batch_s=fleet.LONG_S)
+    return signed.encode()
 
 
 @pytest.fixture(params=["keyed", "oprf"])

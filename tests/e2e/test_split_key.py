@@ -13,6 +13,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from e2e import fleet, up
+from ports import held_ports
 from release.software_tpm import software_tpm
 from transport.servers import certificate
 
@@ -68,12 +69,21 @@ def penrose(*arguments: object) -> subprocess.CompletedProcess[str]:
 class Parties(NamedTuple):
     home: Path
     tcti: str
+    port: int
+    """Where the gatekeeper listens while it is at work."""
 
     @contextlib.contextmanager
-    def gatekeeper(self, port: int = 0) -> Iterator[str]:
-        """The third party at work; yields its address."""
+    def gatekeeper(self) -> Iterator[None]:
+        """The third party at work."""
         signer = ledger_key(self.home / "state" / "keys" / "ledger.key").public_key().public_bytes_raw()
-        options = ["--ledger-signer", signer.hex(), "--store", self.home / "keeper.sqlite", "--port", port]
+        options = [
+            "--ledger-signer",
+            signer.hex(),
+            "--store",
+            self.home / "keeper.sqlite",
+            "--port",
+            self.port,
+        ]
         options += ["--certificate", self.home / "keeper.pem", "--key", self.home / "keeper.key"]
         command = ["gatekeeper", self.home / "share-2.key", self.home / "split.task", *options]
         with subprocess.Popen(
@@ -83,7 +93,8 @@ class Parties(NamedTuple):
         ) as process:
             try:
                 assert process.stderr is not None
-                yield process.stderr.readline().split()[-1]
+                assert f"https://127.0.0.1:{self.port}" in process.stderr.readline()
+                yield
             finally:
                 process.terminate()
 
@@ -102,13 +113,14 @@ def parties(tmp_path: Path, design_keys: DesignKeys) -> Iterator[Parties]:
         write_share(tmp_path / f"share-{share.index}.key", share, passphrase=None)
     fleet.write_trace(tmp_path / "trace.json.gz", seed=3, rounds=2)
     key = ServiceKey.own(tmp_path / "state" / "keys" / "service.key")
-    task = verify(fleet.signed_task(design_keys, fleet.counters_of(tmp_path / "trace.json.gz")).encode())
+    counters = fleet.counters_of(tmp_path / "trace.json.gz")
+    task = verify(fleet.signed_task(design_keys, counters, batch_s=fleet.LONG_S).encode())
     signed = sign(msgspec.structs.replace(task, service_key=key.public), design_keys.signing)
     (tmp_path / "split.task").write_bytes(signed.encode())
     certificate(tmp_path, "keeper", hosts=("127.0.0.1",))
     (tmp_path / "tpm").mkdir()
-    with software_tpm(tmp_path / "tpm") as tcti:
-        yield Parties(tmp_path, tcti)
+    with software_tpm(tmp_path / "tpm") as tcti, held_ports(1) as (port,):
+        yield Parties(tmp_path, tcti, port)
 
 
 def test_no_upload_without_the_quote_and_no_opening_without_the_gatekeeper(parties: Parties) -> None:
@@ -116,8 +128,7 @@ def test_no_upload_without_the_quote_and_no_opening_without_the_gatekeeper(parti
     task = verify((home / "split.task").read_bytes())
     fresh = hashlib.sha256(bytes(32) * len(PCRS)).digest()
     key = attestation.quote(task.task_id, tcti=parties.tcti).key
-    with parties.gatekeeper() as gatekeeper:
-        pass
+    gatekeeper = f"https://127.0.0.1:{parties.port}"
     config = home / "service.toml"
     config.write_text(CONFIG.format(home=home, tcti=parties.tcti, gatekeeper=gatekeeper))
     (home / "policy.toml").write_text(POLICY.format(key=key.hex(), state="00" * 32))
@@ -140,7 +151,7 @@ def test_no_upload_without_the_quote_and_no_opening_without_the_gatekeeper(parti
         assert "is not there" in alone.stderr
         assert list((home / "releases").glob("*.parquet")) == []
 
-        with parties.gatekeeper(int(gatekeeper.rpartition(":")[2])):
+        with parties.gatekeeper():
             together = penrose("release", "open", config, "--format", "json")
         (opened,) = json.loads(together.stdout)
         assert opened["reports"] == closed["reports"]

@@ -80,7 +80,7 @@ class Service:
         self.lines.extend(self.process.stderr)
 
     def wait(self) -> int:
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=300)
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()

@@ -10,20 +10,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from tor.network import free_ports
+from ports import held_ports
 
-from penrose_ray.actors.processes import family
-from penrose_ray.actors.ray_start import patiently
+from penrose_ray.actors.processes import family, is_alive
+from penrose_ray.actors.ray_start import STORE_WAIT, patiently
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TOKEN = "a1" * 32
 _OWN = ("PYTHONPATH", "RAY_ADDRESS")
 """Variables that would let a job see this checkout, or another cluster."""
-_GRACE_S = 20.0
+_GRACE_S = 60.0
 
 
 def _stat(pid: int) -> list[str]:
@@ -32,10 +33,6 @@ def _stat(pid: int) -> list[str]:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
-
-
-def _alive(pid: int) -> bool:
-    return _stat(pid)[:1] not in ([], ["Z"])
 
 
 def _session(leader: int) -> list[int]:
@@ -52,7 +49,7 @@ class RayHead:
         token = home / "token"
         token.write_text(TOKEN)
         token.chmod(0o600)
-        kept = {name: value for name, value in os.environ.items() if name not in _OWN}
+        kept = {name: value for name, value in os.environ.items() if name not in _OWN} | dict([STORE_WAIT])
         self.environment = {
             **kept,
             "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -66,8 +63,9 @@ class RayHead:
         return patiently(self._start, self.__exit__)
 
     def _start(self) -> Self:
-        self._sockets = tempfile.TemporaryDirectory(prefix="ray-")  # their paths must be short
-        dashboard, agent, client = free_ports(3)
+        self._held = ExitStack()
+        sockets = self._held.enter_context(tempfile.TemporaryDirectory(prefix="ray-"))  # short paths
+        dashboard, agent, client = self._held.enter_context(held_ports(3))
         self.url = f"http://127.0.0.1:{dashboard}"
         options = {
             "node-ip-address": "127.0.0.1",
@@ -80,9 +78,9 @@ class RayHead:
             "num-gpus": 0,
             "resources": json.dumps({"shard": 2}),
             "object-store-memory": 128 * 2**20,
-            "temp-dir": self._sockets.name,
+            "temp-dir": sockets,
         }
-        self._log = (self._home / "head.log").open("w+")
+        self._log = self._held.enter_context((self._home / "head.log").open("w+"))
         self._process = subprocess.Popen(
             [
                 BIN / "ray",
@@ -110,19 +108,24 @@ class RayHead:
         everyone = {*family(self._process.pid), *_session(self._process.pid)}
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        end = time.monotonic() + _GRACE_S
-        while (left := [pid for pid in everyone if _alive(pid)]) and time.monotonic() < end:
-            time.sleep(0.1)  # polls; nothing depends on its length
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
+        self._await_end_of(everyone, _GRACE_S)
+        for pid in filter(is_alive, everyone):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._await_end_of(everyone, _GRACE_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
-        self._log.close()
-        self._sockets.cleanup()
+        self._held.close()
+
+    @staticmethod
+    def _await_end_of(pids: set[int], most_s: float) -> None:
+        end = time.monotonic() + most_s
+        while any(is_alive(pid) for pid in pids) and time.monotonic() < end:
+            time.sleep(0.1)  # polls; nothing depends on its length
 
     def submit(self, *entry: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """`ray job submit` of this repository; it ends with the job."""
@@ -131,5 +134,5 @@ class RayHead:
             *("--runtime-env-json", json.dumps({"env_vars": variables}), "--", *entry),
         ]
         return subprocess.run(
-            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=150
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=600
         )

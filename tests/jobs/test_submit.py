@@ -98,7 +98,7 @@ def test_a_collection_runs_in_the_cluster_and_brings_its_release_back(
     to = tmp_path / "brought"
     done = head.submit(
         *("python", "scripts/collect.py", "--config", str(config), "--to", str(to), "--format", "json"),
-        *("--set", f"run.out_dir={tmp_path / 'out'}", "--set", "run.seconds=8"),
+        *("--set", f"run.out_dir={tmp_path / 'out'}", "--set", "run.seconds=120"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((to / "run.json").read_text())

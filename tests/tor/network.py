@@ -2,7 +2,7 @@
 middle relays.
 
 Nothing public: TestingTorNetwork with its own directory authorities, every address and every exit inside
-127.0.0.0/8. Ports come from the kernel, everything is ended by its process id, and tor ends by itself when
+127.0.0.0/8. Everything is ended by its process id, and tor ends by itself when
 the process that owns it is gone.
 """
 
@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 AUTHORITIES = EXITS = MIDDLES = 3
 SOONEST_S, LATEST_S = 14, 84
 """The first consensus after the launch; votes are cast two sevenths earlier, and all relays must be there."""
+PORTS = 2 * AUTHORITIES + EXITS + MIDDLES
 READY_S = 6.0
 _INTERVAL_S = 300
 """Longer than the tests take: descriptors and guards stay as they are."""
@@ -116,11 +117,12 @@ class Node:
 class TorNetwork:
     """Authorities and exits; clients and services join with `lines`."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, ports: Iterable[int]) -> None:
+        """Relays that will listen at these PORTS ports, which nobody else may take meanwhile."""
         self._home = home
         (home / "geoip").touch()
         (home / "resolv.conf").write_text("nameserver 127.0.0.1\n")
-        ports = iter(free_ports(2 * AUTHORITIES + EXITS + MIDDLES))
+        ports = iter(ports)
         self.authorities = [
             Node(f"auth{number}", home / f"a{number}", next(ports), next(ports))
             for number in range(AUTHORITIES)

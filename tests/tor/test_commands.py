@@ -68,7 +68,7 @@ class Service:
 
     def down(self) -> int:
         subprocess.run([*PENROSE, "down", self.config], check=False, capture_output=True)
-        code = self.process.wait(60)
+        code = self.process.wait(300)
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from tor.waiting import MOST_S, POLL_S
 from transport.contract import UploaderContract, Way
 from transport.servers import http_server
 
@@ -20,22 +23,23 @@ if TYPE_CHECKING:
     from penrose_ray.transport.tor.client import OwnTor
     from penrose_ray.transport.tor.service import OnionService
 
-TRIES = 4
-
 
 class Patient:
-    """Tries another circuit where tor has none, as the outbox does."""
+    """Tries another circuit while tor has none, as the outbox does."""
 
     def __init__(self, uploader: HttpUploader) -> None:
         self._uploader = uploader
+        self.most_s = MOST_S
 
     def send(self, record: bytes) -> None:
-        for _ in range(TRIES - 1):
+        waiting, deadline = threading.Event(), time.monotonic() + self.most_s
+        while True:
             try:
                 return self._uploader.send(record)
             except TorError:
-                continue
-        return self._uploader.send(record)
+                if time.monotonic() >= deadline:
+                    raise
+                waiting.wait(POLL_S)
 
 
 @pytest.mark.slow
@@ -44,5 +48,10 @@ class TestRealTor(UploaderContract):
     def way(self, onion: OnionService, own_tor: OwnTor, gateway_port: int) -> Iterator[Way]:
         with ExitStack() as stack:
             told = stack.enter_context(http_server(port=gateway_port))
-            uploader = onion_uploader(onion.addresses[0], TaskId(bytes(32)), own_tor, timeout_s=20)
-            yield Way(Patient(uploader), told, stack.close)
+            patient = Patient(onion_uploader(onion.addresses[0], TaskId(bytes(32)), own_tor, timeout_s=120))
+
+            def cut() -> None:
+                patient.most_s = 0
+                stack.close()
+
+            yield Way(patient, told, cut)

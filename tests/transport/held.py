@@ -17,5 +17,5 @@ class HeldUploader(DirectUploader):
 
     def _take(self, record: bytes) -> None:
         self.started.set()
-        self.release.wait(10)
+        self.release.wait(120)
         self.taken.append(record)

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from ports import held_ports
 from tor.collection import Collection
-from tor.network import free_ports
 from transport.servers import certificate
 
 from penrose_ray.actors.gateway import Gateway
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def tls(tmp_path: Path) -> TlsSettings:
+def tls(tmp_path: Path) -> Iterator[TlsSettings]:
     gateway, client = certificate(tmp_path, "gateway"), certificate(tmp_path, "client")
-    (port,) = free_ports(1)
-    return TlsSettings(host="127.0.0.1", port=port, certificate=gateway[0], key=gateway[1], clients=client[0])
+    with held_ports(1) as (port,):
+        yield TlsSettings(
+            host="127.0.0.1", port=port, certificate=gateway[0], key=gateway[1], clients=client[0]
+        )
 
 
 @pytest.fixture

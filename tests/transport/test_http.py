@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from ports import held_ports
 from transport.servers import Told, http_server
 
 from penrose_ray.errors import ConfigError, RefusedReportError, TransportError
@@ -45,9 +46,9 @@ def raw_server(answer: bytes) -> Iterator[str]:
 
 
 @pytest.fixture
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+def closed_port() -> Iterator[int]:
+    with held_ports(1) as (port,):
+        yield port
 
 
 def test_a_record_arrives_whole_at_the_task_s_address(gateway: Told) -> None:

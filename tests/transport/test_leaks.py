@@ -77,7 +77,9 @@ def uploader(tor: FakeTor) -> HttpUploader:
 
 @given(first=REPORTS, second=REPORTS)
 @hypothesis_settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_every_upload_has_the_same_length_and_head(
     tor: FakeTor, uploader: HttpUploader, first: Report, second: Report

@@ -98,7 +98,7 @@ def test_sending_in_the_background_never_holds_up_put_and_flush() -> None:
     uploader = HeldUploader()
     outbox = BackgroundOutbox(uploader, ManualClock())
     outbox.put(b"1")
-    assert uploader.started.wait(10)
+    assert uploader.started.wait(120)
     outbox.put(b"2")
     assert not outbox.flush()
     assert len(outbox) == 2
@@ -115,6 +115,6 @@ def test_what_ends_the_background_reaches_whoever_flushes() -> None:
 
     outbox = BackgroundOutbox(DirectUploader(take), ManualClock())
     outbox.put(b"1")
-    outbox._thread.join(10)
+    outbox._thread.join(120)
     with pytest.raises(ZeroDivisionError):
         outbox.flush()

@@ -89,7 +89,7 @@ def test_an_ended_outbox_begins_nothing_new() -> None:
     outbox = BackgroundOutbox(uploader, ManualClock())
     for record in (b"1", b"2"):
         outbox.put(record)
-    assert uploader.started.wait(10)
+    assert uploader.started.wait(120)
     outbox.end()
     uploader.release.set()
     outbox.close()
