@@ -25,7 +25,7 @@ from penrose_ray.aggregate.placement import (
     Stored,
     Wanted,
 )
-from penrose_ray.aggregate.routing import Table
+from penrose_ray.aggregate.routing import BUCKETS, Table
 from penrose_ray.durable import replace
 from penrose_ray.errors import JournalError, JournalVersionError, PenroseError
 from penrose_ray.telemetry import MOVED_BUCKETS
@@ -227,6 +227,11 @@ def _read(path: Path) -> State | None:
         raise JournalVersionError(
             f"The directory's file {path} has version {saved.version}, this program knows {_VERSION}.",
             remedy="Use the newer release of penrose-ray that wrote it.",
+        )
+    if len(saved.state.table.owners) != BUCKETS:
+        raise JournalError(
+            f"The directory's file {path} is damaged: it has {len(saved.state.table.owners)} buckets.",
+            remedy="Restore it from a backup.",
         )
     return saved.state
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from penrose_ray.durable import private_database
+from penrose_ray.durable import SQLITE_ERRORS, private_database
 from penrose_ray.errors import SpoolError
 from penrose_ray.types import BatchId
 
@@ -114,7 +113,7 @@ class SentReports:
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (*SQLITE_ERRORS, OSError) as error:
             raise self._unusable(str(error)) from error
 
     def _unusable(self, reason: str) -> SpoolError:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises; the latter where its message quotes a damaged file."""
 
 
 def sync_directory(path: Path) -> None:

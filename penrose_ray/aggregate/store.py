@@ -24,6 +24,7 @@ from penrose_ray.aggregate.id_index import IdIndex
 from penrose_ray.aggregate.rows import ROW_COLUMNS, SUM_COLUMNS, DamagedRowError, row_from, sum_from
 from penrose_ray.aggregate.schema import prepare
 from penrose_ray.aggregate.verify import verify
+from penrose_ray.durable import SQLITE_ERRORS
 from penrose_ray.errors import JournalError, JournalFullError
 from penrose_ray.types import BatchId, BucketId, ClassId, ReportId
 
@@ -287,7 +288,7 @@ class Journal:
             yield
         except DamagedRowError as error:
             raise damaged(self.path, f"{error} is not what was written") from error
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             _raise_typed(self.path, error)
 
 
@@ -299,14 +300,14 @@ def damaged(path: Path, reason: str) -> JournalError:
     )
 
 
-def _raise_typed(path: Path, error: sqlite3.Error) -> NoReturn:
+def _raise_typed(path: Path, error: Exception) -> NoReturn:
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_FULL":
         raise JournalFullError(
             f"There is no room left for the journal {path}; nothing of this commit was written.",
             remedy="Free space on that disk; intake goes on by itself.",
         ) from error
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or isinstance(error, UnicodeDecodeError):
         raise damaged(path, str(error)) from error
     raise JournalError(
         f"The journal {path} cannot be used: {error}.", remedy="Check the disk and the file's permissions."

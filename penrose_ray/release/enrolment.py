@@ -9,6 +9,7 @@ import threading
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from penrose_ray.durable import SQLITE_ERRORS
 from penrose_ray.errors import ConfigError, JournalError, QuotaError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Enrolment:
             path.touch(mode=0o600)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._prepare(path, tables)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *SQLITE_ERRORS) as error:
             if is_new:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)

@@ -7,12 +7,11 @@ again, which costs no quota. A token is deleted, and the deletion synced, before
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from gmpy2 import mpz
 
-from penrose_ray.durable import private_database
+from penrose_ray.durable import SQLITE_ERRORS, private_database
 from penrose_ray.errors import SpoolError
 from penrose_ray.release.blind_rsa import Blinded
 from penrose_ray.release.tokens import Request
@@ -122,7 +121,7 @@ class TokenStore:
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (*SQLITE_ERRORS, OSError) as error:
             raise SpoolError(
                 f"The tokens in {self._path} cannot be used: {error}.",
                 remedy="Free space, or move the file away: the day's tokens are lost with it.",

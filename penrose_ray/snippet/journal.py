@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penrose_ray.durable import SQLITE_ERRORS
 from penrose_ray.errors import ConfigError, JournalError, JournalVersionError
 from penrose_ray.snippet.index import SnippetIndex
 from penrose_ray.snippet.minhash import Signature
@@ -29,7 +30,7 @@ CREATE TABLE classes (
 )
 """
 _INSERT = "INSERT INTO classes (class_id, gpu_model, scheme, signature, snippet_hash) VALUES (?, ?, ?, ?, ?)"
-_SELECT = "SELECT class_id, gpu_model, scheme, signature, alias_of FROM classes ORDER BY number"
+_SELECT = "SELECT class_id, gpu_model, scheme, signature, snippet_hash, alias_of FROM classes ORDER BY number"
 _ID_BYTES = 16
 _WAIT_S = 5.0
 
@@ -75,7 +76,7 @@ class ClassJournal:
         try:
             self._database = _connect(path, wait_s)
             rows = self._database.execute(_SELECT).fetchall()
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise JournalError(
                 f"The class journal {path} cannot be used: {error}.",
                 remedy="End its other writer, free the disk, or restore the file from a backup.",
@@ -196,16 +197,22 @@ class ClassJournal:
                     remedy="Compute signatures with the task's scheme.",
                 )
 
-    def _rebuild(self, rows: Sequence[tuple[bytes, str, str, bytes, bytes | None]]) -> None:
+    def _rebuild(self, rows: Sequence[tuple[bytes, str, str, bytes, bytes, bytes | None]]) -> None:
         try:
-            signatures = [Signature.from_bytes(scheme, raw) for _, _, scheme, raw, _ in rows]
+            signatures = [Signature.from_bytes(scheme, raw) for _, _, scheme, raw, _, _ in rows]
             self._require_scheme(signatures)
         except ConfigError as error:
             raise JournalError(
                 f"The class journal {self._path} does not fit the task: {error.message}",
                 remedy="Use the journal of this task, or restore it from a backup.",
             ) from error
-        for (class_id, gpu_model, _, _, alias_of), signature in zip(rows, signatures, strict=True):
+        names = {row[0] for row in rows}
+        for (class_id, gpu_model, _, _, digest, alias_of), signature in zip(rows, signatures, strict=True):
+            if digest != signature.digest() or (alias_of and alias_of not in names):
+                raise JournalError(
+                    f"The class journal {self._path} is damaged: class {class_id.hex()} is not what it was.",
+                    remedy="Restore the file from a backup.",
+                )
             made = SnippetClass(
                 ClassId(class_id), gpu_model, signature.digest(), ClassId(alias_of) if alias_of else None
             )
@@ -231,7 +238,7 @@ class ClassJournal:
         try:
             with self._database:
                 self._database.executemany(_INSERT, rows)
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             for made, _ in founded:
                 self._index(made.gpu_model).remove(made.class_id)
                 del self._classes[made.class_id]
@@ -241,10 +248,10 @@ class ClassJournal:
         try:
             with self._database:
                 self._database.execute(statement, values)
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise self._unwritten(error) from error
 
-    def _unwritten(self, error: sqlite3.Error) -> JournalError:
+    def _unwritten(self, error: Exception) -> JournalError:
         return JournalError(
             f"The class journal {self._path} cannot be written: {error}.", remedy="Free space on its disk."
         )

@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from penrose_ray.crypto.secretfile import SPOOL_KEY, own_secret
+from penrose_ray.durable import SQLITE_ERRORS
 from penrose_ray.errors import SpoolError
 from penrose_ray.transport.queue import Waiting
 
@@ -33,6 +34,7 @@ MOST_AGE_S: Final = 36 * 3600.0
 """The service takes no older report, and knows the ids of those it took for longer."""
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
+_MOST_NUMBER: Final = 1 << 62
 _HEAD: Final = struct.Struct(">d")
 _PAGE_BYTES: Final = 16_384
 """Three reports a page."""
@@ -84,7 +86,7 @@ def _rows(path: Path) -> int:
     """How many rows a file's tables hold; 0 when there is no such file, or none that can be read."""
     if not path.exists():
         return 0
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=0)) as db:
+    with contextlib.suppress(*SQLITE_ERRORS), contextlib.closing(sqlite3.connect(path, timeout=0)) as db:
         names = [row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         return sum(
             db.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
@@ -163,10 +165,12 @@ class Spool:
     def remove(self, number: int) -> None:
         """Forget a record, if it is still there."""
         with self._lock, self._guard():
-            found = self._db.execute("SELECT length(sealed) FROM waiting WHERE number = ?", (number,))
-            if row := found.fetchone():
+            sql = "SELECT coalesce(length(sealed), 0) FROM waiting WHERE number = ?"
+            if row := self._db.execute(sql, (number,)).fetchone():
                 self._db.execute("DELETE FROM waiting WHERE number = ?", (number,))
                 self._count, self._bytes = self._count - 1, self._bytes - row[0]
+            elif (oldest := self._oldest()) and oldest[0] == number:
+                raise sqlite3.DatabaseError(f"row {number} is not where it belongs")
 
     def put_behind(self, number: int) -> None:
         """Let all others go before a record, whose age stays what it is.
@@ -217,6 +221,8 @@ class Spool:
         execute(f"PRAGMA user_version = {VERSION}")
         execute("COMMIT")
         (last,) = execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+        if not isinstance(last, int) or not 0 <= last < _MOST_NUMBER:
+            raise sqlite3.DatabaseError(f"its last number is {last!r}")
         count, size = execute("SELECT count(*), coalesce(sum(length(sealed)), 0) FROM waiting").fetchone()
         return count, size, last + 1
 
@@ -244,7 +250,9 @@ class Spool:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, _HEAD.pack(now_s) + record, _context(number))
 
-    def _opened(self, number: int, sealed: bytes) -> tuple[Waiting | None, float]:
+    def _opened(self, number: int, sealed: bytes | str | float | None) -> tuple[Waiting | None, float]:
+        if not isinstance(sealed, bytes):  # SQLite does not insist on a column's type
+            return None, 0.0
         nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             clear = self._cipher.decrypt(nonce, body, _context(number))
@@ -256,7 +264,7 @@ class Spool:
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (*SQLITE_ERRORS, OSError) as error:
             raise SpoolError(
                 f"The spool {self._path} cannot be used: {error}.",
                 remedy="Stop the other client that uses it, free space, or move the file away.",
@@ -264,4 +272,4 @@ class Spool:
 
 
 def _context(number: int) -> bytes:
-    return b"penrose spool\x01" + number.to_bytes(8, "big")
+    return b"penrose spool\x01" + number.to_bytes(8, "big", signed=True)

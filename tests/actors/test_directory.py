@@ -277,6 +277,7 @@ def test_a_directory_that_could_not_write_goes_on_when_it_can(
         (b"", JournalError),
         (b'{"version": 1', JournalError),
         (b'{"version":9,"state":{"table":{"epoch":1,"owners":[]},"last_epoch":1}}', JournalVersionError),
+        (b'{"version":1,"state":{"table":{"epoch":1,"owners":["a"]},"last_epoch":1}}', JournalError),
     ],
 )
 def test_a_damaged_or_newer_file_is_refused_and_kept(

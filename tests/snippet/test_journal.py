@@ -243,6 +243,26 @@ def test_a_journal_of_another_scheme_is_refused(opened: Callable[[], ClassJourna
         ClassJournal(tmp_path / "state" / "classes.sqlite", "g8-mended-v1", 0.85)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE classes SET signature = randomblob(length(signature))",
+        "UPDATE classes SET snippet_hash = randomblob(32)",
+        "UPDATE classes SET alias_of = randomblob(16)",
+    ],
+)
+def test_a_class_that_is_not_what_was_written_is_named(
+    opened: Callable[[], ClassJournal], damage: str
+) -> None:
+    journal = opened()
+    (made,) = journal.match([(GPU, signature_of(1))])
+    with journal._database:
+        journal._database.execute(damage)
+
+    with pytest.raises(JournalError, match=f"class {made.class_id.hex()}"):
+        opened()
+
+
 def test_a_damaged_row_is_refused(opened: Callable[[], ClassJournal]) -> None:
     journal = opened()
     journal.match([(GPU, signature_of(1))])

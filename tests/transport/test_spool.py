@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 KEY = bytes(range(32))
 RECORD = bytes(range(256)) * 16
+PAGE_BYTES = 16_384
 SEALED_BYTES = len(RECORD) + 12 + 8 + 16
 
 
@@ -173,6 +175,54 @@ def test_a_changed_or_moved_row_is_dropped_and_the_next_one_sent(tmp_path: Path)
     with Spool(tmp_path / "spool", KEY) as spool:
         assert records(spool) == [b"3"]
         assert spool.dropped == 2
+
+
+def cells_of(path: Path) -> dict[int, int]:
+    """Where each record of 4 KiB begins in the file; its number is the byte five before."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT number, sealed FROM waiting").fetchall()
+    raw = path.read_bytes()
+    return {number: raw.index(sealed) for number, sealed in rows}
+
+
+def test_a_row_out_of_order_is_the_spools_error_and_no_endless_loop(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    with Spool(path, KEY) as spool:
+        for _ in range(5):
+            spool.put(RECORD, 0.0)
+    raw = bytearray(path.read_bytes())
+    at = cells_of(path)[1] - 5
+    assert raw[at] == 1
+    raw[at] = 127  # on the first page, where no such number is looked for
+    path.write_bytes(raw)
+    with Spool(path, KEY) as spool:
+        outbox = Outbox(DirectUploader(lambda _: None), ManualClock(), queue=spool)
+        assert not outbox.flush()
+        assert isinstance(outbox.last_error, SpoolError)
+        assert "not where it belongs" in outbox.last_error.message
+
+
+def test_a_spool_damaged_anywhere_is_the_spools_error_or_loses_what_lay_there(tmp_path: Path) -> None:
+    path, damaged = tmp_path / "spool", tmp_path / "damaged"
+    wanted = [bytes([number]) * 4096 for number in range(5)]
+    with Spool(path, KEY) as spool:
+        for each in wanted:
+            spool.put(each, 0.0)
+    raw, refused = path.read_bytes(), 0
+    for page in range(0, len(raw), PAGE_BYTES):
+        for place in (*range(0, 120, 7), *range(PAGE_BYTES - 130, PAGE_BYTES, 5)):
+            changed = bytearray(raw)
+            changed[page + place] ^= 1 + 37 * place % 255
+            damaged.write_bytes(changed)
+            damaged.with_name("damaged-wal").unlink(missing_ok=True)
+            try:
+                with Spool(damaged, KEY) as spool:
+                    while found := spool.first(0.0):
+                        assert found.record in wanted
+                        spool.remove(found.number)
+            except SpoolError:
+                refused += 1
+    assert refused > 20
 
 
 def test_a_second_client_is_told_that_the_spool_is_in_use(tmp_path: Path) -> None:
