@@ -325,8 +325,9 @@ class Releases:
 
     def batches(self, task_id: TaskId) -> frozenset[BatchId]:
         """Batches of a task whose hand-over is stored, whether it can be read or not."""
-        names = self._directory.glob(f"{task_id.hex()}-*.handover")
-        return frozenset(BatchId(int(each.stem.rpartition("-")[2])) for each in names)
+        found = self._directory.glob(f"{task_id.hex()}-*.handover")
+        numbers = (each.stem.rpartition("-")[2] for each in found)
+        return frozenset(BatchId(int(number)) for number in numbers if number.isdecimal())
 
     def find(self, task_id: TaskId, batch: BatchId) -> Handover | None:
         """The stored hand-over of a batch.
