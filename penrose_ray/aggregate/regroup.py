@@ -62,8 +62,10 @@ class Regroup:
             return {row.arrival.snippet_hash: row.arrival.signature for row in rows}
 
     def _open(self, class_id: ClassId) -> list[SumKey]:
+        """Sums that hold reports, or whose reports are all thinned out: those may count elsewhere."""
         shard = self._core.shard
-        return [key for key in shard.weights if key.class_id == class_id and key.batch not in shard.closed]
+        keys = {*shard.weights, *shard.thinned}
+        return [key for key in keys if key.class_id == class_id and key.batch not in shard.closed]
 
     def split(self, class_id: ClassId, classes: Mapping[bytes, ClassId]) -> None:
         """Give the reports of a class in open batches to other classes, by their snippet hash.

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from penrose_ray.aggregate.archive import Archive
 from penrose_ray.aggregate.arrival import Outcome, SumKey
+from penrose_ray.aggregate.block import OUTCOMES, Block
 from penrose_ray.aggregate.moving import Placement, StalePlacementError
 from penrose_ray.aggregate.routing import BUCKETS, bucket_of
 from penrose_ray.aggregate.service import ShardService
@@ -94,26 +95,47 @@ class Everything(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, name=st.sampled_from("xy"), alone=st.booleans())
     def send(self, number: int, name: str, alone: bool) -> None:  # noqa: FBT001 - hypothesis names it
+        arrival, shard = self.report(number, name, alone=alone)
+        (answer,) = self.shards[shard].accept([arrival])
+        self.note(number, answer.outcome)
+
+    @rule(numbers=st.sets(NUMBERS, min_size=2, max_size=6), name=st.sampled_from("xy"))
+    def send_block(self, numbers: set[int], name: str) -> None:
+        """New reports of one shard and hour, as a fleet sends them."""
+        made = {
+            number: self.report(number, name, alone=False) for number in numbers if number not in self.sent
+        }
+        for shard in BOTH:
+            own = {number: arrival for number, (arrival, at) in made.items() if at == shard}
+            if own:
+                answer = self.shards[shard].accept_block(Block.of(list(own.values())))
+                for number, code in zip(own, answer.codes, strict=True):
+                    self.note(number, OUTCOMES[code])
+
+    def report(self, number: int, name: str, *, alone: bool) -> tuple[Arrival, int]:
+        """A report, the same at each call, and the shard that has its bucket."""
         if number not in self.sent:
             in_class = f"{name} alone" if alone else "mixed"
             hour = int(self.clock.now_s() // HOUR_S)
             self.sent[number] = self.reports.one(number, name=name, in_class=in_class, hour=hour)
         arrival = self.sent[number]
+        return arrival, self.where[self.group_of(arrival)]
+
+    def note(self, number: int, outcome: Outcome) -> None:
+        arrival = self.sent[number]
         group = self.group_of(arrival)
-        shard = self.where[group]
-        (answer,) = self.shards[shard].accept([arrival])
         if group in self.sealed:
-            assert answer.outcome is Outcome.REFUSED_WRONG_OWNER
-        elif answer.outcome is Outcome.ACCEPTED:
+            assert outcome is Outcome.REFUSED_WRONG_OWNER
+        elif outcome is Outcome.ACCEPTED:
             assert number not in self.counted
             batch = self.task.batch_of(arrival.created_hour * HOUR_S)
             while batch in self.closed:
                 batch = BatchId(batch + 1)
-            self.counted[number] = Counted(SumKey(arrival.class_id, 0, batch), shard)
+            self.counted[number] = Counted(SumKey(arrival.class_id, 0, batch), self.where[group])
         elif number in self.counted:
-            assert answer.outcome in (Outcome.KNOWN, Outcome.REFUSED_TOO_LATE)
+            assert outcome in (Outcome.KNOWN, Outcome.REFUSED_TOO_LATE)
         else:
-            assert answer.outcome in (Outcome.THINNED, Outcome.REFUSED_TOO_LATE)
+            assert outcome in (Outcome.THINNED, Outcome.REFUSED_TOO_LATE)
 
     @precondition(lambda self: self.moving is None)
     @rule(groups=st.sets(st.integers(0, 3), min_size=1), to=st.sampled_from(BOTH), complete=st.booleans())
