@@ -6,6 +6,7 @@ import asyncio
 import gc
 import importlib
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -437,13 +438,22 @@ class RemoteShards:
         self, directory: Handle, matcher: Handle, shards: Callable[[], Sequence[Handle]], thinner: Thinner
     ) -> None:
         self._thinner = thinner
+        self._holding = threading.Lock()
         self._directory = directory
         self._matcher = matcher
         self._shards = shards
 
     def hold(self, *, held: bool) -> None:
-        """Let no bucket move while a release is being made."""
-        ask(self._directory.hold.remote(held=held))
+        """Let no bucket move while a release is being made; whoever else wants that waits for its end."""
+        if held:
+            self._holding.acquire()
+        keeps = False
+        try:
+            ask(self._directory.hold.remote(held=held))
+            keeps = held
+        finally:
+            if not keeps:
+                self._holding.release()
 
     def batches(self) -> list[BatchId]:
         """Batches whose sums any shard has, ascending."""

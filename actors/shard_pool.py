@@ -110,7 +110,9 @@ class ShardPool:
         with contextlib.suppress(JournalError, ray.exceptions.RayActorError):  # nothing in it counts any more
             ask(handle.close.remote())
         ray.kill(handle)
-        (self._home / f"{name}.sqlite").rename(self._home / f"drained-{name}.sqlite")
+        for end in ("", "-wal", "-shm"):  # the latter where it did not close, or somebody reads it
+            with contextlib.suppress(FileNotFoundError):
+                (self._home / f"{name}.sqlite{end}").rename(self._home / f"drained-{name}.sqlite{end}")
 
     def tick(self, handed_over: Collection[BatchId] = ()) -> None:
         """Let the directory finish what it had to give up, and every shard do what is due.
@@ -137,9 +139,12 @@ class ShardPool:
         came = [name for name in map(references.__getitem__, done) if self._has_come(name)]
         if not came:
             return
+        # First: a place that fails half way has given them buckets, and a release asks the shards that work.
+        self.working = {**self.working, **{name: self._coming[name][0] for name in came}}
         with contextlib.suppress(HeldError):  # they wait until the release is made
-            self.place([*self.working, *came])
-            self.working = {**self.working, **{name: self._coming.pop(name)[0] for name in came}}
+            self.place(list(self.working))
+            for name in came:
+                del self._coming[name]
 
     def _has_come(self, name: str) -> bool:
         """Whether a shard that is ready works; one that could not start is ended and asked for no more."""

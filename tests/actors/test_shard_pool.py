@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import threading
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -11,7 +14,7 @@ from waiting import until
 from penrose_ray.actors.directory import HeldError
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
-from penrose_ray.errors import JournalFullError
+from penrose_ray.errors import JournalError, JournalFullError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +75,66 @@ def test_a_new_shard_that_cannot_start_is_dropped_and_the_next_one_works(
 
     until(came)
     assert owners(service) == set(service.pool.working)
+
+
+def two_or_more(service: Topology) -> None:
+    if len(service.pool.load().busy_s) == 1:
+        service.pool.grow(1)
+        until(lambda: len(service.pool.load().busy_s) == 2)
+
+
+def test_a_shard_with_some_of_its_buckets_takes_part_in_releases(service: Topology, home: Path) -> None:
+    """A move that fails ends the placement of a new shard, which has what came before."""
+    pool = service.pool
+    while len(pool.working) == 3:
+        pool.shrink()
+    two_or_more(service)
+    before, locked = set(pool.working), max(pool.working)
+    pool.grow(1)
+    ((name, (_, ready)),) = pool._coming.items()
+    ask(ready, 60)
+    (journal,) = home.rglob(f"{locked}.sqlite")
+    with contextlib.closing(sqlite3.connect(journal)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalError, match="locked"):
+            pool.load()
+        assert owners(service) == {*before, name}
+        assert set(pool.working) == {*before, name}
+    assert set(pool.load().busy_s) == set(pool.working)
+    assert not pool.pending()
+
+
+def test_a_drained_shard_that_somebody_reads_leaves_no_reports_to_the_next_one(
+    service: Topology, home: Path
+) -> None:
+    pool = service.pool
+    two_or_more(service)
+    last = max(pool.working)
+    (journal,) = home.rglob(f"{last}.sqlite")
+    with contextlib.closing(sqlite3.connect(journal)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM partial_histograms").fetchone()
+        pool.shrink()
+    assert not [each for each in home.rglob(f"{last}.sqlite*") if each.suffix != ".lock"]
+
+
+def test_whoever_lets_no_bucket_move_is_alone(service: Topology) -> None:
+    """A class that is split must not end the hold of a release that is being made."""
+    parts = service.classes._parts
+
+    def split() -> None:
+        parts.hold(held=True)
+        parts.hold(held=False)
+
+    parts.hold(held=True)
+    other = threading.Thread(target=split)
+    other.start()
+    other.join(1)
+    with pytest.raises(HeldError):
+        service.pool.place(list(service.pool.working))
+    parts.hold(held=False)
+    other.join(30)
+    service.pool.place(list(service.pool.working))
 
 
 def test_one_part_without_room_on_its_disk_does_not_hold_up_the_others(
