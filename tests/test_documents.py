@@ -53,6 +53,20 @@ def test_commands_in_the_readme_exist() -> None:
             assert used in COMMANDS, f"{name}: penrose {used}"
 
 
+def test_the_architecture_names_every_module_of_the_base_and_the_actors_and_every_folder() -> None:
+    """The folders of the stages are named as wholes; there each module says itself what it is for."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    package = ROOT / "penrose_ray"
+    modules = [*package.glob("*.py"), *(ROOT / "actors").glob("*.py")]
+    wanted = [each.name for each in modules if each.name != "__init__.py"]
+    roots = {"penrose_ray": package, "actors": ROOT, "crypto": ROOT, "sim": ROOT}
+    for name, base in roots.items():
+        wanted += [f"{each.parent.relative_to(base)}/" for each in (ROOT / name).rglob("*/__init__.py")]
+    assert "settings.py" in wanted
+    assert "capture/tools/" in wanted
+    assert [each for each in sorted(wanted) if not re.search(rf"(?<!\w){re.escape(each)}", text)] == []
+
+
 def test_the_laptop_configuration_is_accepted_with_its_policy(design_keys: DesignKeys) -> None:
     settings, draft = load_settings(ROOT / "configs" / "laptop.toml")
     task = task_from(draft, design_keys.paillier.public_key)
