@@ -34,7 +34,7 @@ RARE = tuple(f"rare_{n}" for n in range(12))
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, design_keys: DesignKeys) -> Iterator[Topology]:
     home = tmp_path_factory.mktemp("service")
-    with build(*settings_in(home, design_keys)) as topology:
+    with build(*settings_in(home, design_keys, f"task.batch_s={fleet.LONG_S}")) as topology:
         (home / "a.task").write_bytes(topology.signed_task)
         topology.home = home  # type: ignore[attr-defined]
         yield topology

@@ -43,7 +43,8 @@ ACTORS = ("gateway", "matcher", "directory", "shard-0", "shard-1", "service")
 def service(tmp_path_factory: pytest.TempPathFactory, design_keys: DesignKeys) -> Iterator[Topology]:
     home = tmp_path_factory.mktemp("service")
     token_file = home / "keys" / "metrics.token"
-    with build(*settings_in(home, design_keys, f'service.metrics_token_file="{token_file}"')) as topology:
+    overrides = (f'service.metrics_token_file="{token_file}"', f"task.batch_s={fleet.LONG_S}")
+    with build(*settings_in(home, design_keys, *overrides)) as topology:
         topology.token_file = token_file  # type: ignore[attr-defined]
         yield topology
 

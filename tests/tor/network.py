@@ -11,13 +11,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,13 +40,6 @@ def missing() -> str:
     """Why there can be no private network here; empty when there can."""
     absent = [name for name in ("tor", "tor-gencert") if shutil.which(name) is None]
     return f"{' and '.join(absent)} not installed (apt-get install tor)" if absent else ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that the kernel chose, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 @dataclass

@@ -8,14 +8,14 @@ import signal
 import socket
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ports import held_ports
 from tor.collection import counts_of
-from tor.network import free_ports
 from tor.waiting import empty
 
 from penrose_ray.clock import ManualClock
@@ -225,10 +225,11 @@ def test_tor_itself_refuses_what_is_no_onion_service(own_tor: OwnTor, collection
 def test_a_tor_that_runs_already_is_used_through_its_port(
     collection: Collection, onion: OnionService, network: TorNetwork, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    (port,) = free_ports(1)
-    lines = [*network.lines(), f"SocksPort 127.0.0.1:{port}"]
-    with OwnTor(tmp_path_factory.mktemp("o"), lines=lines, start_timeout_s=60) as tor:
-        tor.start()
+    with ExitStack() as stack:
+        (port,) = stack.enter_context(held_ports(1))
+        lines = [*network.lines(), f"SocksPort 127.0.0.1:{port}"]
+        home = tmp_path_factory.mktemp("o")
+        stack.enter_context(OwnTor(home, lines=lines, start_timeout_s=300)).start()
         dial = SocksDial(SocksPort(("127.0.0.1", port)))
         raw = fetch_task(
             f"http://{onion.addresses[0]}", collection.task.task_id, dial=dial, timeout_s=UPLOAD_TIMEOUT_S
@@ -245,12 +246,12 @@ def test_services_keep_their_addresses_and_let_only_authorised_clients_in(
         instances=2,
         authorised={"fleet": key.public},
         lines=network.lines(),
-        start_timeout_s=60,
+        start_timeout_s=300,
     )
     with service:
         service.start(collection.port)
         addresses = service.addresses
-    with service, OwnTor(tmp_path_factory.mktemp("c"), lines=network.lines(), start_timeout_s=60) as tor:
+    with service, OwnTor(tmp_path_factory.mktemp("c"), lines=network.lines(), start_timeout_s=300) as tor:
         service.start(collection.port)
         assert service.addresses == addresses
         assert len(set(addresses)) == 2
