@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import subprocess
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import ray
@@ -43,8 +45,16 @@ def start_local(**options: Any) -> None:  # noqa: ANN401 - as ray.init takes the
     def clean() -> None:
         ray.shutdown()
         end_ray(others)
+        _note_ends()
 
     patiently(start, clean)
+
+
+def _note_ends() -> None:
+    """Let handles of processes know of ends: those of a failed start would warn of each one as a leak."""
+    for each in gc.get_objects():
+        if isinstance(each, subprocess.Popen):
+            each.poll()
 
 
 def patiently(start: Callable[[], T], clean: Callable[[], object]) -> T:
