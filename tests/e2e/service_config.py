@@ -42,6 +42,7 @@ high = 1e7
 shards = 2
 handover_every_s = 0
 state_dir = "{home}/state"
+start_timeout_s = 600
 
 [design_server]
 key_file = "{home}/design.key"
