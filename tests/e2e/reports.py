@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from penrose_ray.task import Task
 
 
-def one_bin_each(task: Task, classes: int, *, counter_set: int = 0) -> list[bytes]:
+def one_bin_each(task: Task, classes: int, *, counter_set: int = 0, seed: int = 1) -> list[bytes]:
     """128 records for each class, mixed; their ids, which place and thin them, are always the same."""
-    random, encryptor = np.random.default_rng(1), Encryptor(task.key(), task.profile(), exponent="short")
+    random, encryptor = np.random.default_rng(seed), Encryptor(task.key(), task.profile(), exponent="short")
     sealer = Sealer(task, "Test GPU", encryptor, new_id=random.bytes)
     now_s = SystemClock().now_s()
     records = []
