@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
     from penrose_ray.task import Task
 
 
-def one_bin_each(task: Task, classes: int, *, counter_set: int = 0, seed: int = 1) -> list[bytes]:
-    """128 records for each class, mixed; their ids, which place and thin them, are always the same."""
-    random, encryptor = np.random.default_rng(seed), Encryptor(task.key(), task.profile(), exponent="short")
-    sealer = Sealer(task, "Test GPU", encryptor, new_id=random.bytes)
+def one_bin_each(task: Task, classes: int, *, counter_set: int = 0, seed: int | None = None) -> list[bytes]:
+    """128 records for each class, mixed; with a seed their ids, which place and thin them, are the same."""
+    random, encryptor = (
+        np.random.default_rng(seed or 1),
+        Encryptor(task.key(), task.profile(), exponent="short"),
+    )
+    sealer = Sealer(task, "Test GPU", encryptor, new_id=random.bytes if seed else secrets.token_bytes)
     now_s = SystemClock().now_s()
     records = []
     for number in range(classes):
