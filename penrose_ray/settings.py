@@ -7,11 +7,15 @@ never stands in a configuration: a key that ends in `_variable` names the enviro
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from penrose_ray.toml_file import TomlFile, override_from_environment, override_with, validated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 VariableName = Annotated[str, Field(pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")]
 """Name of an environment variable, or empty; the pattern keeps a secret from being put here by mistake."""
@@ -111,6 +115,12 @@ class LinkSettings(Section):
     socks: str = ""
     """For onion addresses: HOST:PORT of a running tor."""
 
+    def require_use(self, addresses: Iterable[str]) -> None:
+        """Raise ValueError where `socks` would be used for none of these, each of which would see this host."""
+        hosts = [urlsplit(each).hostname or "" for each in addresses if each]
+        if self.socks and hosts and not any(each.endswith(".onion") for each in hosts):
+            raise ValueError(f"link.socks would not be used: {', '.join(hosts)} is no onion address")
+
     def absolute(self) -> Self:
         """The same with a path that does not depend on the current directory."""
         return self.model_copy(update={"authorities": self.authorities and self.authorities.absolute()})
@@ -140,6 +150,7 @@ class DesignServerSettings(Section):
 
     @model_validator(mode="after")
     def _one_way_to_open(self) -> Self:
+        self.link.require_use(self.gatekeepers)
         shared = (self.share_file, self.task_file, self.gatekeepers)
         apart = self.task_file and not self.share_file and not self.gatekeepers
         if (all(shared) or apart) if self.key_file is None else not any(shared):
@@ -177,6 +188,11 @@ class EnrolmentSettings(Section):
     """Name of the environment variable that holds the key server's credential for this client."""
     link: LinkSettings = LinkSettings()
     """`[link]`: how issuer and key server are reached."""
+
+    @model_validator(mode="after")
+    def _socks_is_used(self) -> Self:
+        self.link.require_use((self.issuer_url, self.key_server_url))
+        return self
 
 
 class ClientSettings(EnrolmentSettings):

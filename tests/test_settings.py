@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from penrose_ray.errors import ConfigError
-from penrose_ray.settings import load_settings
-from penrose_ray.toml_file import TomlFile
+from penrose_ray.settings import EnrolmentSettings, load_settings
+from penrose_ray.toml_file import TomlFile, load_section
 
 GOOD = """\
 policy_file = "policy.toml"
@@ -285,3 +285,17 @@ def test_a_task_file_alone_makes_a_service_without_design_server(path: Path) -> 
 )
 def test_a_design_server_has_one_way_to_open_or_is_apart(path: Path, keys: str) -> None:
     assert "give key_file, or share_file with task_file and gatekeepers" in error_of(path, with_server(keys))
+
+
+@pytest.mark.parametrize("address", ["https://10.0.0.9:8470", "http://127.0.0.1:8470"])
+def test_a_tor_that_no_party_would_be_asked_over_is_refused(path: Path, address: str) -> None:
+    onion = "http://" + 56 * "a" + ".onion"
+    text = 'issuer_url = "{}"\nkey_server_url = "{}"\n[link]\nsocks = "127.0.0.1:9050"\n'
+    path.write_text(text.format(address, onion))
+    assert load_section(path, EnrolmentSettings).link.socks
+    path.write_text(text.format(address, ""))
+    with pytest.raises(ConfigError, match=r"link\.socks would not be used: 1"):
+        load_section(path, EnrolmentSettings)
+    server = f'share_file = "s.key"\ntask_file = "a.task"\ngatekeepers = ["{address}"]\n'
+    server += 'link.socks = "127.0.0.1:9050"'
+    assert "link.socks would not be used: 1" in error_of(path, with_server(server))

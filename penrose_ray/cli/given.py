@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penrose_ray.errors import ConfigError, PenroseError
+
+if TYPE_CHECKING:
+    from penrose_ray.settings import LinkSettings
 
 _BYTES: Final = 32
 SocksOption = Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")]
@@ -20,6 +23,17 @@ PlainOption = Annotated[
     bool,
     typer.Option("--allow-plain-http", help="Take http to another machine: a VPN or tunnel protects it."),
 ]
+
+
+def link_settings(
+    address: str, authorities: Path | None, *, allow_plain_http: bool, socks: str
+) -> LinkSettings:
+    """How the one party at `address` is reached; raises ConfigError for a `socks` that would not be used."""
+    from penrose_ray.settings import LinkSettings  # noqa: PLC0415 - pydantic
+    from penrose_ray.transport.route import check_socks  # noqa: PLC0415 - as above
+
+    check_socks(socks, address)
+    return LinkSettings(authorities=authorities, allow_plain_http=allow_plain_http, socks=socks)
 
 
 def hexadecimal(option: str, text: str, *, source: str = "") -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from penrose_ray.analyse.labels import FILE, Label, add_labels, check_name, read_labels
-from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of
+from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of, link_settings
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.cli.trusted import SignerOption, trusted_task
 from penrose_ray.durable import replace
@@ -94,10 +94,9 @@ def ask(
 
     Only classes that passed the gate are told. Exit code 60 when there is none.
     """
-    from penrose_ray.settings import LinkSettings  # noqa: PLC0415 - pydantic
-    from penrose_ray.transport.link import Link  # noqa: PLC0415
+    from penrose_ray.transport.link import Link  # noqa: PLC0415 - numpy
 
-    settings = LinkSettings(authorities=authorities, allow_plain_http=allow_plain_http, socks=socks)
+    settings = link_settings(desk, authorities, allow_plain_http=allow_plain_http, socks=socks)
     link = Link("release desk", desk, settings)
     labels, rows = [], []
     for path in receipts:

@@ -11,14 +11,21 @@ import msgspec
 import typer
 
 from penrose_ray.cli.control import LONG_S, request
-from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of, hexadecimal
+from penrose_ray.cli.given import (
+    AuthoritiesOption,
+    PlainOption,
+    SocksOption,
+    content_of,
+    hexadecimal,
+    link_settings,
+)
 from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
 from penrose_ray.errors import ConfigError, TaskError
 from penrose_ray.release.published import Published
-from penrose_ray.settings import LinkSettings, load_settings
+from penrose_ray.settings import load_settings
 from penrose_ray.task import Task, read_signed
 from penrose_ray.task import verify as verify_task
 from penrose_ray.types import BatchId
@@ -114,7 +121,7 @@ def approve(
     """
     from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at  # noqa: PLC0415 - only here
 
-    settings = LinkSettings(authorities=authorities, allow_plain_http=allow_plain_http, socks=socks)
+    settings = link_settings(gatekeeper, authorities, allow_plain_http=allow_plain_http, socks=socks)
     party = gatekeeper_at(gatekeeper, settings)
     out.write_bytes(ask_gatekeeper(party, _published(task, directory).request(BatchId(batch))))
     say(f"{out} written: give it to the design server with the hand-over")

@@ -81,16 +81,23 @@ def kind_of(gateways: Sequence[str], socks: str = "") -> str:
             f"{', '.join(gateways) or 'Nothing'}: one kind of address is needed.",
             remedy="Name onion addresses only, or https ones only.",
         )
-    kind = kinds.pop()
-    if socks and kind != "onion":
+    check_socks(socks, gateways[0])
+    return kinds.pop()
+
+
+def check_socks(socks: str, address: str) -> None:
+    """Refuse a `socks` that would not be used for this address, or is no SOCKS port.
+
+    Raises:
+        ConfigError: it is not empty, and one of these.
+    """
+    if socks and _kind(address) != "onion":
         raise ConfigError(
-            f"--socks {socks} would not be used: {gateways[0]} is no onion address, and would see this "
-            "host's own.",
+            f"--socks {socks} would not be used: {address} is no onion address, and would see this host's own.",
             remedy="Give the service's http://ADDRESS.onion, or leave --socks out.",
         )
     if socks:
         host_and_port(socks)
-    return kind
 
 
 def _way(uploader: Uploader, url: str, task_id: TaskId, dial: Dial) -> Way:

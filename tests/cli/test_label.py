@@ -165,4 +165,7 @@ def test_what_is_no_reference_is_named(call: Call, service: Topology, home: Path
     assert call("label", "ask", receipt, "--desk", "desk")[0] == 10
     code, _, err = call("label", "ask", receipt, "--desk", "http://10.0.0.7:8472")
     assert (code, "Plain http to the release desk" in err) == (10, True)
+    for address in ("https://10.0.0.7:8472", "http://127.0.0.1:9"):
+        code, _, err = call("label", "ask", receipt, "--desk", address, "--socks", "127.0.0.1:9050")
+        assert (code, f"would not be used: {address}" in err) == (10, True)
     assert call("label", "show", tmp_path / "none")[0] == 10

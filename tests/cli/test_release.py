@@ -218,6 +218,10 @@ def test_wrong_addresses_and_files_are_named(call: Call, tmp_path: Path, desk: D
     assert call("release", "approve", *place, "--gatekeeper", "http://127.0.0.1:9")[0] == 40
     code, _, err = call("release", "approve", *place, "--gatekeeper", "http://10.0.0.9:8471")
     assert (code, "Plain http to the gatekeeper" in err, "--allow-plain-http" in err) == (10, True, True)
+    for address in ("https://10.0.0.9:1", "http://127.0.0.1:9"):
+        socks = ("--socks", "127.0.0.1:9050")
+        code, _, err = call("release", "approve", *place, "--gatekeeper", address, *socks)
+        assert (code, f"would not be used: {address}" in err) == (10, True), err
     assert call("release", "list", tmp_path / "a.task", tmp_path / "none")[0] == 10
     assert call("release", "list", tmp_path / "none.task", tmp_path)[0] == 13
     serve = ("release", "serve", tmp_path / "a.task", tmp_path / "releases", "--port", 0)
