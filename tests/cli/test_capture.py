@@ -149,8 +149,8 @@ def test_a_region_of_a_captured_program_is_shown_alone(call: Call) -> None:
     code, out, err = call(*tools, "--region", "second half", *program)
     assert code == 0, err
     half = {row["kernel"]: row["count"] for row in json.loads(out)[0]["rows"]}
-    code, _, err = call(*tools, "--region", "third half", *program)
-    assert code == 0, err
+    code, out, err = call(*tools, "--region", "third half", *program)
+    assert (code, out) == (10, ""), err
     assert "there are second half." in err
 
     assert half
@@ -175,7 +175,16 @@ def test_one_region_of_a_file_is_shown_alone(call: Call, tmp_path: Path) -> None
     code, out, err = call("inspect", "-t", "kernel_frequency", "--region", "eval", "--format", "json", path)
     assert code == 0, err
     assert json.loads(out)[0]["rows"][0]["count"] == 2
-    code, out, err = call("inspect", "-t", "kernel_frequency", "--region", "test", "--format", "json", path)
-    assert code == 0, err
-    assert json.loads(out)[0]["rows"] == []
+    shown = ("inspect", "-t", "kernel_frequency", "--format", "json", "--region")
+    page = tmp_path / "page.html"
+    code, out, err = call(*shown, "test", "--html", page, path)
+    assert (code, out, page.exists()) == (10, "", False)
     assert "There is no region 'test'; there are eval." in err
+    assert "nothing ran inside a region 'test'" in err
+    code, out, err = call(*shown, "test", "--redact", path)
+    assert (code, out, "eval" in err) == (10, "", False)
+    other = tmp_path / "other.json"
+    other.write_text(path.read_text().replace('"eval"', '"test"'))
+    code, out, err = call(*shown, "test", path, other)
+    assert code == 0, err
+    assert json.loads(out)[0]["rows"][0]["count"] == 2, "one rank of two has it"

@@ -10,6 +10,7 @@ import numpy as np
 from penrose_ray.capture.tools.links import around, link
 from penrose_ray.capture.tools.nesting import Nesting
 from penrose_ray.capture.tools.trace import HostKind
+from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,10 +23,21 @@ _SHOWN = 8
 
 
 def only(traces: Iterable[Trace], region: str) -> Iterator[Trace]:
-    """Each rank cut to one region; without that name, all."""
+    """Each rank cut to one region; without that name, all.
+
+    Raises:
+        ConfigError: behind the last rank, where none of them has a region of that name.
+    """
+    found = not region
     for trace in traces:
+        found = found or len(_named(trace, region)) > 0
         yield within(trace, region) if region else trace
         del trace  # or it would stay while the next rank is read
+    if not found:
+        raise ConfigError(
+            f"--region: nothing ran inside a region {region!r}.",
+            remedy="The warnings say which there are, unless --redact hides them; leave it out for all.",
+        )
 
 
 def within(trace: Trace, region: str) -> Trace:
@@ -35,10 +47,8 @@ def within(trace: Trace, region: str) -> Trace:
     as autograd's, does not. Where no region has the name, nothing is left and a warning names those that are.
     """
     host = trace.host
-    regions = np.flatnonzero(host.kind == HostKind.REGION)
-    names = np.array([name == region for name in trace.names] or [False])
-    chosen = regions[names[host.name[regions]]]
-    warnings = trace.warnings if len(chosen) else (*trace.warnings, _absent(trace, region, regions))
+    chosen = _named(trace, region)
+    warnings = trace.warnings if len(chosen) else (*trace.warnings, _absent(trace, region))
     inside = _inside(trace, chosen)
     nesting = Nesting(host.thread[chosen], host.start_ns[chosen], host.end_ns[chosen])
     by_time = trace.marked is None
@@ -67,7 +77,19 @@ def _inside(trace: Trace, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inside
 
 
-def _absent(trace: Trace, region: str, regions: NDArray[np.int64]) -> str:
-    found = list(dict.fromkeys(trace.names[name] for name in trace.host.name[regions].tolist()))
+def _regions(trace: Trace) -> NDArray[np.int64]:
+    return np.flatnonzero(trace.host.kind == HostKind.REGION)
+
+
+def _named(trace: Trace, region: str) -> NDArray[np.int64]:
+    """Rows of `host` that are regions of that name."""
+    regions = _regions(trace)
+    names = np.array([name == region for name in trace.names] or [False])
+    chosen: NDArray[np.int64] = regions[names[trace.host.name[regions]]]
+    return chosen
+
+
+def _absent(trace: Trace, region: str) -> str:
+    found = list(dict.fromkeys(trace.names[name] for name in trace.host.name[_regions(trace)].tolist()))
     shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
     return f"There is no region {region!r}; " + (f"there are {shown}." if found else "there is none at all.")
