@@ -6,24 +6,23 @@ It runs in a process of its own and is the only one that reads the key file.
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penrose_ray.actors.opened import opened, written
-from penrose_ray.crypto.key_share import read_share
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.threshold import Partial
 from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.draft import task_from
-from penrose_ray.errors import ConfigError, ShareError, WrongKeyError
+from penrose_ray.errors import ConfigError, ShareError, WrongKeyError, naming
 from penrose_ray.release.approval import context_of
 from penrose_ray.release.handover import decode
 from penrose_ray.task import read_signed, sign, signer_of, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from penrose_ray.actors.opened import OpenedFile
     from penrose_ray.crypto.key_share import KeyShare
@@ -150,8 +149,9 @@ class SharedDesignServer:
 
     def __init__(self, settings: DesignServerSettings) -> None:
         self._signed = read_signed(settings.task_file or "")
-        self._task = verify(self._signed)
-        self._share = read_share(settings.share_file or "")
+        with naming(settings.task_file):
+            self._task = verify(self._signed)
+        self._share = Unlock(settings.passphrase_variable).read_share(settings.share_file or Path())
         self._releases_dir = settings.releases_dir
         if self._share.key.public_key.fingerprint != self._task.key().fingerprint:
             raise WrongKeyError("This share is not of the task's key.", remedy="Give the share of this task.")
@@ -190,16 +190,30 @@ def _keys(settings: DesignServerSettings) -> DesignKeys:
 
 
 def open_with_share(
-    share_file: Path, signed_task: bytes, raw: bytes, partials: Sequence[bytes], path: Path
+    share_file: Path,
+    passphrase_variable: str,
+    task: Task,
+    raw: bytes,
+    partials: Sequence[bytes],
+    path: Path,
 ) -> OpenedFile:
     """Open a hand-over of a split key: this party's share and what the gatekeepers answered.
+
+    Args:
+        share_file: this party's share.
+        passphrase_variable: environment variable that holds its passphrase; empty for none.
+        task: verified.
+        raw: the hand-over.
+        partials: what gatekeepers answered.
+        path: the Parquet file to write.
 
     Raises:
         ShareError: too few right partial decryptions; a wrong party is named.
         WrongKeyError: the share is of another key than the task's.
         ReleaseFormatError: not a hand-over, or of another task.
     """
-    return _opened_together(verify(signed_task), read_share(share_file), [(raw, partials)], path, path.parent)
+    share = Unlock(passphrase_variable).read_share(share_file)
+    return _opened_together(task, share, [(raw, partials)], path, path.parent)
 
 
 def _opened_together(

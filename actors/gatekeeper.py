@@ -13,16 +13,17 @@ import msgspec
 from aiohttp import web
 
 from penrose_ray.actors.serving import binary, party
-from penrose_ray.crypto.key_share import KeyShare, read_share
+from penrose_ray.crypto.unlock import Unlock
 from penrose_ray.errors import GatekeeperError, HandoverError, WrongKeyError
 from penrose_ray.release.approval import context_of
 from penrose_ray.release.memory import Memory
-from penrose_ray.task import verify
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penrose_ray.crypto.key_share import KeyShare
     from penrose_ray.release.handover import Entry
+    from penrose_ray.task import Task
     from penrose_ray.types import BatchId
 
 _MOST_BYTES: Final = 256 << 20
@@ -35,16 +36,32 @@ CREATE TABLE IF NOT EXISTS partials (
 
 
 class Gatekeeper:
-    """One party's share at work; `store` is what it remembers.
+    """One party's share at work.
+
+    Args:
+        share_file: the party's.
+        task: verified.
+        ledger_signer: the pinned key of the service's ledger, 32 bytes.
+        store: what it remembers.
+        passphrase_variable: environment variable that holds the share's passphrase; empty for none.
 
     Raises:
         WrongKeyError: the share is not of the task's key.
         KeyMissingError, KeyPermissionError, KeyFormatError: as `read_share`.
+        ConfigError: a variable is not set.
     """
 
-    def __init__(self, share_file: Path, signed_task: bytes, ledger_signer: bytes, store: Path) -> None:
-        self.task = verify(signed_task)
-        self._share: KeyShare = read_share(share_file)
+    def __init__(
+        self,
+        share_file: Path,
+        task: Task,
+        ledger_signer: bytes,
+        store: Path,
+        *,
+        passphrase_variable: str = "",
+    ) -> None:
+        self.task = task
+        self._share: KeyShare = Unlock(passphrase_variable).read_share(share_file)
         if self._share.key.public_key.fingerprint != self.task.key().fingerprint:
             raise WrongKeyError(
                 "This share is not of the task's key.", remedy="Give the gatekeeper the share of this task."

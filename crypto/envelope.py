@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from penrose_ray.crypto.secretfile import SERVICE_KEY, own_secret, read_secret
+from penrose_ray.crypto.secretfile import SERVICE_KEY, body_of, own_secret, read_secret
 from penrose_ray.errors import EnvelopeError, KeyFormatError
 
 if TYPE_CHECKING:
@@ -53,12 +53,14 @@ class ServiceKey:
     @classmethod
     def own(cls, path: Path) -> Self:
         """The key in that file, made when there is none; raises like `read`."""
-        return cls(own_secret(path, SERVICE_KEY, lambda: secrets.token_bytes(KEY_BYTES)))
+        with body_of(path):
+            return cls(own_secret(path, SERVICE_KEY, lambda: secrets.token_bytes(KEY_BYTES)))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """The key in that file; raises like `read_secret`."""
-        return cls(read_secret(path, SERVICE_KEY, passphrase=None, token=None))
+        with body_of(path):
+            return cls(read_secret(path, SERVICE_KEY, passphrase=None, token=None))
 
     @property
     def public(self) -> bytes:

@@ -10,7 +10,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from penrose_ray.crypto.ciphertext import require_units
-from penrose_ray.crypto.secretfile import KEY_SHARE, read_secret, write_secret
+from penrose_ray.crypto.secretfile import KEY_SHARE, body_of, read_secret, write_secret
 from penrose_ray.crypto.threshold import CHALLENGE_BYTES, Partial, ThresholdKey
 from penrose_ray.errors import KeyFormatError
 
@@ -101,7 +101,8 @@ def read_share(
 ) -> KeyShare:
     """Read a share file; raises like `secretfile.read_secret`."""
     body = read_secret(path, KEY_SHARE, passphrase=passphrase, token=token)
-    index, length = struct.unpack_from(">HI", body)
-    start = struct.calcsize(">HI")
-    key = ThresholdKey.from_bytes(body[start : start + length])
-    return KeyShare(key, index, mpz.from_bytes(body[start + length :], "big"))
+    with body_of(path):
+        index, length = struct.unpack_from(">HI", body)
+        start = struct.calcsize(">HI")
+        key = ThresholdKey.from_bytes(body[start : start + length])
+        return KeyShare(key, index, mpz.from_bytes(body[start + length :], "big"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penrose_ray.crypto.private_key import PrivateKey
-from penrose_ray.crypto.secretfile import DESIGN_KEYS, RESTORE, read_secret, write_secret
+from penrose_ray.crypto.secretfile import DESIGN_KEYS, RESTORE, body_of, read_secret, write_secret
 from penrose_ray.errors import KeyFormatError
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ def read_keys(
         KeyFormatError: damaged, of another version, or it does not open with what was given.
     """
     body = read_secret(path, DESIGN_KEYS, passphrase=passphrase, token=token)
-    width = struct.unpack_from(">H", body)[0]
-    if len(body) != 2 + 2 * width + _SEED_BYTES:
-        raise KeyFormatError(f"{path} holds a body of another length.", remedy=RESTORE)
-    p, q = (int.from_bytes(body[at : at + width], "big") for at in (2, 2 + width))
-    return DesignKeys(PrivateKey(p, q), Ed25519PrivateKey.from_private_bytes(body[-_SEED_BYTES:]))
+    with body_of(path):
+        width = struct.unpack_from(">H", body)[0]
+        if len(body) != 2 + 2 * width + _SEED_BYTES:
+            raise KeyFormatError("It holds a body of another length.", remedy=RESTORE)
+        p, q = (int.from_bytes(body[at : at + width], "big") for at in (2, 2 + width))
+        return DesignKeys(PrivateKey(p, q), Ed25519PrivateKey.from_private_bytes(body[-_SEED_BYTES:]))

@@ -11,15 +11,18 @@ import re
 import secrets
 import shlex
 import stat
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from penrose_ray.crypto.wrapping import Passphrase, Plain
 from penrose_ray.durable import place, replace
-from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError
+from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError, naming
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penrose_ray.crypto.wrapping import Wrapping
 
@@ -97,7 +100,18 @@ def read_secret(path: Path | str, kind: int, *, passphrase: bytes | None, token:
             f"{path} holds {_NAMES.get(found, 'something else')}, not {_NAMES[kind]}.",
             remedy="Give the right file.",
         )
-    return _wrapping(path, code, passphrase, token).unwrap(raw[_HEADER_BYTES:], raw[:_HEADER_BYTES])
+    with naming(path):
+        return _wrapping(path, code, passphrase, token).unwrap(raw[_HEADER_BYTES:], raw[:_HEADER_BYTES])
+
+
+@contextlib.contextmanager
+def body_of(path: Path | str) -> Iterator[None]:
+    """Around making keys of a file's body: whatever is wrong is a KeyFormatError that names the file."""
+    try:
+        with naming(path):
+            yield
+    except (ValueError, struct.error, msgspec.MsgspecError) as error:
+        raise KeyFormatError(f"{path} is damaged: {error}.", remedy=RESTORE) from error
 
 
 def own_secret(path: Path, kind: int, make: Callable[[], bytes]) -> bytes:
@@ -141,8 +155,12 @@ def _wrapping(path: Path | str, code: int, passphrase: bytes | None, token: Wrap
         return Passphrase(passphrase)
     if token is not None and code == token.code:
         return token
-    need = "a passphrase" if code == Passphrase.code else "the token that wrapped it"
-    raise KeyFormatError(f"{path} opens only with {need}.", remedy=f"Give {need}.")
+    need, option = (
+        ("a passphrase", "passphrase_variable (--passphrase-variable)")
+        if code == Passphrase.code
+        else ("the token that wrapped it", "hsm_token (--hsm)")
+    )
+    raise KeyFormatError(f"{path} opens only with {need}.", remedy=f"Give {need}: {option}.")
 
 
 def _protected(kind: int, body: bytes, passphrase: bytes | None, token: Wrapping | None) -> bytes:

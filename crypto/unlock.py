@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.crypto.hsm import Token
+from penrose_ray.crypto.key_share import read_share, write_share
 from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
 from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penrose_ray.crypto.key_share import KeyShare
 
 MODULE_VARIABLE: Final = "PENROSE_HSM_MODULE"
 """Path of the token vendor's PKCS#11 library."""
@@ -33,6 +36,14 @@ class Unlock:
     def write(self, path: Path, keys: DesignKeys) -> None:
         """Write a new key file; raises like `write_keys`, and ConfigError for a variable that is not set."""
         write_keys(path, keys, passphrase=self._passphrase(), token=self._token())
+
+    def read_share(self, path: Path) -> KeyShare:
+        """Read a share file; raises like `read`."""
+        return read_share(path, passphrase=self._passphrase(), token=self._token())
+
+    def write_share(self, path: Path, share: KeyShare) -> None:
+        """Write a new share file; raises like `write`."""
+        write_share(path, share, passphrase=self._passphrase(), token=self._token())
 
     def check(self) -> None:
         """Raise ConfigError where a variable is not set, before a key is made."""

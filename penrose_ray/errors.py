@@ -7,7 +7,11 @@ Exit codes go by stage: 10 configuration and task, 20 capture, 30 keys and crypt
 
 from __future__ import annotations
 
-from typing import ClassVar
+import contextlib
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class PenroseError(Exception):
@@ -36,6 +40,18 @@ class PenroseError(Exception):
 
 def _rebuild(kind: type[PenroseError], message: str, remedy: str) -> PenroseError:
     return kind(message, remedy=remedy)
+
+
+@contextlib.contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Around what is made of a file's content: an error that does not name the file does so from here on."""
+    try:
+        yield
+    except PenroseError as error:
+        if str(path) not in error.message:
+            error.message = f"{path}: {error.message}"
+            error.args = (error.message,)
+        raise
 
 
 class ConfigError(PenroseError):

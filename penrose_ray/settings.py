@@ -116,7 +116,7 @@ class LinkSettings(Section):
     """For onion addresses: HOST:PORT of a running tor."""
 
     def require_use(self, addresses: Iterable[str]) -> None:
-        """Raise ValueError where `socks` would be used for none of these, each of which would see this host."""
+        """Raise ValueError where `socks` would be used for none of these, which would see this host."""
         hosts = [urlsplit(each).hostname or "" for each in addresses if each]
         if self.socks and hosts and not any(each.endswith(".onion") for each in hosts):
             raise ValueError(f"link.socks would not be used: {', '.join(hosts)} is no onion address")
@@ -140,7 +140,7 @@ class DesignServerSettings(Section):
     link: LinkSettings = LinkSettings()
     """`[design_server.link]`: how gatekeepers are reached."""
     passphrase_variable: VariableName = ""
-    """Name of the environment variable that holds the key file's passphrase; empty for none."""
+    """Name of the environment variable that holds the key file's or share's passphrase; empty for none."""
     hsm_token: str = ""
     """Label of the token that wrapped the key file; PENROSE_HSM_MODULE and PENROSE_HSM_PIN open it."""
     create_key: bool = False

@@ -22,7 +22,7 @@ from penrose_ray.accuracy import contributors_for
 from penrose_ray.crypto.cipher import Cipher, cipher_of
 from penrose_ray.crypto.packing import BINS, NO_NOISE, NoiseOffsets, SlotProfile, profile
 from penrose_ray.crypto.public_key import PublicKey
-from penrose_ray.errors import ConfigError, TaskError
+from penrose_ray.errors import ConfigError, TaskError, naming
 from penrose_ray.histogram import CounterSet
 from penrose_ray.types import BatchId, TaskId
 
@@ -384,6 +384,12 @@ def read_signed(path: Path | str) -> bytes:
         raise TaskError(
             f"{path} cannot be read: {error}.", remedy="Get the signed task from the design server."
         ) from error
+
+
+def read_task(path: Path | str, *, trusted_signer: bytes | None = None) -> Task:
+    """The task in a `.task` file, after all checks; raises like `verify`, and every error names the file."""
+    with naming(path):
+        return verify(read_signed(path), trusted_signer=trusted_signer)
 
 
 def signer_of(raw: bytes) -> bytes:

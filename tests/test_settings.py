@@ -279,7 +279,7 @@ def test_a_task_file_alone_makes_a_service_without_design_server(path: Path) -> 
     [
         "",
         'share_file = "share-1.key"\ntask_file = "fleet.task"',
-        'task_file = "fleet.task"\ngatekeepers = ["http://127.0.0.1:8471"]',
+        'task_file = "fleet.task"\ngatekeepers = ["http://127.0.0.1:8473"]',
         'key_file = "a.key"\ntask_file = "fleet.task"',
     ],
 )

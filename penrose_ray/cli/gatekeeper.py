@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.given import content_of, hexadecimal
+from penrose_ray.cli.given import hexadecimal
+from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
-from penrose_ray.errors import TaskError
+from penrose_ray.task import read_task
 
 
-def gatekeeper(
+def gatekeeper(  # noqa: PLR0913 - each argument is an option of the command
     share: Annotated[Path, typer.Argument(help="The file of this party's key share.")],
     task: Annotated[Path, typer.Argument(help="The signed task.")],
     ledger_signer: Annotated[
@@ -22,9 +23,11 @@ def gatekeeper(
         "gatekeeper.sqlite"
     ),
     host: HostOption = "127.0.0.1",
-    port: PortOption = 8471,
+    port: PortOption = 8473,
     certificate: CertificateOption = None,
     key: KeyOption = None,
+    *,
+    passphrase_variable: VariableOption = "",
 ) -> None:
     """Decrypt this party's part of released sums, each once, until interrupted.
 
@@ -33,7 +36,7 @@ def gatekeeper(
     from penrose_ray.actors.gatekeeper import Gatekeeper, application  # noqa: PLC0415 - the server's libraries
 
     signer = hexadecimal("--ledger-signer", ledger_signer, source="penrose release list")
-    keeper = Gatekeeper(share, content_of(task, TaskError), signer, store)
+    keeper = Gatekeeper(share, read_task(task), signer, store, passphrase_variable=passphrase_variable)
     try:
         run_server(application(keeper), host, port, certificate, key)
     finally:

@@ -12,7 +12,6 @@ from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.crypto.dealer import deal
 from penrose_ray.crypto.envelope import ServiceKey
-from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.keyfile import DesignKeys
 from penrose_ray.crypto.private_key import PrivateKey
 from penrose_ray.crypto.unlock import Unlock
@@ -109,6 +108,14 @@ def deal_shares(
     parties: Annotated[int, typer.Option("--parties", min=2, help="Parties that get a share.")] = 3,
     passphrase_variable: VariableOption = "",
     hsm: HsmOption = "",
+    share_variable: Annotated[
+        str,
+        typer.Option(
+            "--share-passphrase-variable",
+            metavar="NAME",
+            help="Protect share 1 by the passphrase in the environment variable NAME_1, and so on.",
+        ),
+    ] = "",
 ) -> None:
     """Split the Paillier key into shares, so that no single party opens a release.
 
@@ -116,10 +123,13 @@ def deal_shares(
 
     Do this on a machine without network, hand each share to its party and destroy the key file.
     """
+    locks = [Unlock(f"{share_variable}_{party}" if share_variable else "") for party in range(1, parties + 1)]
+    for lock in locks:
+        lock.check()
     shares = deal(Unlock(passphrase_variable, hsm).read(path).paillier, threshold=threshold, parties=parties)
-    out.mkdir(parents=True, exist_ok=True)
-    for share in shares:
-        write_share(out / f"share-{share.index}.key", share, passphrase=None)
+    out.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for lock, share in zip(locks, shares, strict=True):
+        lock.write_share(out / f"share-{share.index}.key", share)
     say(f"{parties} shares written to {out}; any {threshold} open a release together")
 
 

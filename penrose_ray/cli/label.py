@@ -11,9 +11,9 @@ import msgspec
 import typer
 
 from penrose_ray.analyse.labels import FILE, Label, add_labels, check_name, read_labels
-from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, content_of, link_settings
+from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, link_settings
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
-from penrose_ray.cli.trusted import SignerOption, trusted_task
+from penrose_ray.cli.trusted import SignerOption, trusted_file
 from penrose_ray.durable import replace
 from penrose_ray.errors import ConfigError, GateError, LedgerError, TransportError
 
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.toml_file import load_section  # noqa: PLC0415
 
     check_name(name)
-    task = trusted_task(content_of(task_file, ConfigError), signer)
+    task = trusted_file(task_file, signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     known = enrolled(task, enrolment, SystemClock())
     recording = _recorded(command or [], trace, source)

@@ -11,7 +11,7 @@ from penrose_ray.draft import check_draft, require_agreement
 from penrose_ray.errors import ConfigError
 from penrose_ray.policy import load_policy
 from penrose_ray.sim.settings import load_simulation
-from penrose_ray.task import read_signed, verify
+from penrose_ray.task import read_task
 
 if TYPE_CHECKING:
     from penrose_ray.settings import ClientSettings, Settings
@@ -60,7 +60,7 @@ def precheck(settings: Settings, draft: TomlFile) -> None:
 
 
 def _check_signed(settings: Settings, draft: TomlFile, path: Path) -> None:
-    task = verify(read_signed(path))
+    task = read_task(path)
     require_agreement(draft, task)
     if settings.service.seal_tags and not task.service_key:
         raise ConfigError(

@@ -23,11 +23,10 @@ from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
-from penrose_ray.errors import ConfigError, TaskError
+from penrose_ray.errors import ConfigError
 from penrose_ray.release.published import Published
 from penrose_ray.settings import load_settings
-from penrose_ray.task import Task, read_signed
-from penrose_ray.task import verify as verify_task
+from penrose_ray.task import Task, read_task
 from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def approve(
 ) -> None:
     """Ask a gatekeeper to decrypt its part of a released batch, for the design server.
 
-    Example: penrose release approve fleet.task out/releases --batch 7 --gatekeeper https://HOST:8471 --out P
+    Example: penrose release approve fleet.task out/releases --batch 7 --gatekeeper https://HOST:8473 --out P
     """
     from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at  # noqa: PLC0415 - only here
 
@@ -183,7 +182,7 @@ def open_release(  # noqa: PLR0913, PLR0917 - each argument is an option of the 
         pinned = hexadecimal("--ledger-signer", signer, source="penrose up's first lines")
         secrets = load_keys(keys, passphrase_variable, hsm)
         own = secrets.signing.public_key().public_bytes_raw()
-        trusted = verify_task(read_signed(task), trusted_signer=own)
+        trusted = read_task(task, trusted_signer=own)
         rows = _open_apart(place, trusted, secrets.paillier, pinned, out)
     print_rows(rows, ("path", "histograms", "reports", "discarded"), form, "opened")
 
@@ -205,6 +204,7 @@ def combine(
     partials: Annotated[list[Path], typer.Option("--partials", help="A gatekeeper's answer; repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="The Parquet file to write.")],
     form: FormatOption = Format.TABLE,
+    passphrase_variable: VariableOption = "",
 ) -> None:
     """Open a hand-over of a split key with this party's share and the gatekeepers' answers.
 
@@ -215,7 +215,8 @@ def combine(
     answers = [content_of(each, ConfigError, remedy=_RELEASE_FIRST) for each in partials]
     opened = open_with_share(
         share,
-        content_of(task, ConfigError, remedy=_RELEASE_FIRST),
+        passphrase_variable,
+        read_task(task),
         content_of(handover, ConfigError, remedy=_RELEASE_FIRST),
         answers,
         out,
@@ -229,8 +230,4 @@ def combine(
 def _published(task: Path, directory: Path) -> Published:
     if not directory.is_dir():
         raise ConfigError(f"There is no directory {directory}.", remedy="Give the directory of releases.")
-    return Published(directory, _task(task))
-
-
-def _task(path: Path) -> Task:
-    return verify_task(content_of(path, TaskError))
+    return Published(directory, read_task(task))

@@ -10,7 +10,7 @@ import typer
 
 from penrose_ray.cli.given import content_of, hexadecimal
 from penrose_ray.cli.output import say
-from penrose_ray.errors import ConfigError, LedgerError
+from penrose_ray.errors import ConfigError, LedgerError, naming
 from penrose_ray.release.ledger import check_chain, read_lines
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def of_ledger(path: Path, signer: str, task_id: bytes, batches: Collection[int])
         LedgerError: it cannot be read, is wrong, or of another task.
     """
     pinned = hexadecimal("--signer", signer) if signer else None
-    entries = check_chain(read_lines(content_of(path, ConfigError)), signer=pinned)
+    raw = content_of(path, ConfigError)
+    with naming(path):
+        entries = check_chain(read_lines(raw), signer=pinned)
     if entries and task_id and entries[0].task_id != task_id:
         raise LedgerError(f"{path} is the ledger of another task.", remedy="Give that of the release's task.")
     facts = [each.facts for each in entries if each.facts.kind == "release" and each.facts.batch in batches]

@@ -16,7 +16,7 @@ from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.cli.trusted import SignerOption, trusted_task
 from penrose_ray.draft import task_from
-from penrose_ray.errors import ConfigError, TaskError
+from penrose_ray.errors import ConfigError, TaskError, naming
 from penrose_ray.policy import load_policy
 from penrose_ray.release.tokens import key_ring
 from penrose_ray.task import SignedTask, Task, sign, verify
@@ -95,7 +95,9 @@ def sign_draft(
     secrets = load_keys(keys, passphrase_variable, hsm)
     task = task_from(TomlFile(draft), secrets.paillier.public_key)
     if issuer is not None:
-        task = msgspec.structs.replace(task, issuer_keys=key_ring(_read(issuer)).encode())
+        with naming(issuer):
+            ring = key_ring(_read(issuer))
+        task = msgspec.structs.replace(task, issuer_keys=ring.encode())
     elif task.tokens_per_day:
         say("warning: without --issuer no report of this task can be paid for, so none is taken")
     if service_key:
@@ -159,9 +161,9 @@ def show(
     """
     allowed = load_policy(policy) if policy is not None else None
     raw = _read(path)
-    task = verify(
-        raw, trusted_signer=hexadecimal("--signer", signer, source="penrose keys show") if signer else None
-    )
+    pinned = hexadecimal("--signer", signer, source="penrose keys show") if signer else None
+    with naming(path):
+        task = verify(raw, trusted_signer=pinned)
     signed = msgspec.msgpack.decode(raw, type=SignedTask)
     fields = _fields(task, signed.signer.hex())
     if form is Format.JSON:

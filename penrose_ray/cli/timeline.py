@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
-from penrose_ray.errors import TimelineError
+from penrose_ray.errors import TimelineError, naming
 from penrose_ray.release.audit import read_audit
 from penrose_ray.release.ledger import check_chain, read_lines
 from penrose_ray.release.samples import Series, read_series
@@ -41,7 +41,9 @@ def timeline(
         first = _first(raw)
         if "entry" in first:
             whole = raw[: raw.rfind(b"\n") + 1]
-            sources.append(ledger_events(check_chain(read_lines(whole)), file.name))
+            with naming(file):
+                entries = check_chain(read_lines(whole))
+            sources.append(ledger_events(entries, file.name))
         elif "status" in first:
             series.extend(read_series(raw, str(file)))
         else:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.given import hexadecimal
-from penrose_ray.errors import TaskError
+from penrose_ray.cli.given import content_of, hexadecimal
+from penrose_ray.errors import ConfigError, TaskError, naming
 from penrose_ray.task import Task, verify
 
 SignerOption = Annotated[
     str, typer.Option("--signer", help="The pinned signer, hexadecimal; needed unless the task is a demo.")
 ]
+
+
+def trusted_file(path: Path, signer: str) -> Task:
+    """The task in a file, see `trusted_task`; every error names the file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    raw = content_of(path, ConfigError)
+    with naming(path):
+        return trusted_task(raw, signer)
 
 
 def trusted_task(raw: bytes, signer: str) -> Task:

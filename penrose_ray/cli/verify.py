@@ -10,7 +10,7 @@ import typer
 
 from penrose_ray.cli.given import content_of, hexadecimal
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
-from penrose_ray.errors import ConfigError, LedgerError
+from penrose_ray.errors import ConfigError, LedgerError, naming
 from penrose_ray.release.ledger import LedgerEntry, check_chain, read_lines
 from penrose_ray.release.published import Inclusion
 from penrose_ray.types import ReportId
@@ -35,7 +35,9 @@ def verify(
     Exit code 65 when anything is wrong.
     """
     pinned = hexadecimal("--signer", signer) if signer else None
-    entries = check_chain(read_lines(content_of(ledger, ConfigError)), signer=pinned)
+    raw = content_of(ledger, ConfigError)
+    with naming(ledger):
+        entries = check_chain(read_lines(raw), signer=pinned)
     if not entries:
         raise LedgerError(f"{ledger} has no entry.", remedy="Fetch the whole ledger.")
     if head and hexadecimal("--head", head) not in {entry.hash for entry in entries}:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penrose_ray.crypto.secretfile import ISSUER_KEYS, read_secret, write_secret
-from penrose_ray.errors import ClockError, KeyFormatError, QuotaError
+from penrose_ray.crypto.secretfile import ISSUER_KEYS, body_of, read_secret, write_secret
+from penrose_ray.errors import ClockError, QuotaError
 from penrose_ray.release.blind_rsa import LEAST_BITS, SigningKey
 from penrose_ray.release.enrolment import Enrolment, digest
 from penrose_ray.release.tokens import DAY_S, KeyRing
@@ -66,13 +66,11 @@ class IssuerKeys:
     def read(cls, path: Path, *, passphrase: bytes | None = None) -> IssuerKeys:
         """Read a key file; raises like `secretfile.read_secret`."""
         body = read_secret(path, ISSUER_KEYS, passphrase=passphrase, token=None)
-        try:
+        with body_of(path):
             first, factors = msgspec.msgpack.decode(body, type=tuple[int, list[tuple[bytes, bytes]]])
-        except msgspec.MsgspecError as error:
-            raise KeyFormatError(f"{path} is damaged: {error}.", remedy="Restore it from backup.") from error
-        return cls(
-            first, [SigningKey(int.from_bytes(p, "big"), int.from_bytes(q, "big")) for p, q in factors]
-        )
+            return cls(
+                first, [SigningKey(int.from_bytes(p, "big"), int.from_bytes(q, "big")) for p, q in factors]
+            )
 
 
 class Issuer(Enrolment):

@@ -15,7 +15,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from penrose_ray.crypto.secretfile import LEDGER_KEY, own_secret
+from penrose_ray.crypto.secretfile import LEDGER_KEY, body_of, own_secret
 from penrose_ray.durable import append
 from penrose_ray.errors import ClockError, LedgerError
 
@@ -211,4 +211,5 @@ def ledger_key(path: Path) -> Ed25519PrivateKey:
         KeyPermissionError, KeyFormatError: as `read_secret`.
     """
     raw = own_secret(path, LEDGER_KEY, lambda: Ed25519PrivateKey.generate().private_bytes_raw())
-    return Ed25519PrivateKey.from_private_bytes(raw)
+    with body_of(path):
+        return Ed25519PrivateKey.from_private_bytes(raw)

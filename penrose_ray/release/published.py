@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penrose_ray.errors import LedgerError, ReleaseFormatError
+from penrose_ray.errors import LedgerError, ReleaseFormatError, naming
 from penrose_ray.release.approval import PartialsRequest
 from penrose_ray.release.handover import Releases, decode
 from penrose_ray.release.ledger import Line, check_chain, read_lines
@@ -48,8 +48,9 @@ class Published:
         """Lines and what they say; a ledger is checked once, however many ask."""
         raw = self.ledger()
         if self._checked[0] != raw:
-            lines = read_lines(raw)
-            self._checked = raw, list(zip(lines, check_chain(lines), strict=True))
+            with naming(self.ledger_path):
+                lines = read_lines(raw)
+                self._checked = raw, list(zip(lines, check_chain(lines), strict=True))
         return self._checked[1]
 
     def entries(self) -> list[LedgerEntry]:

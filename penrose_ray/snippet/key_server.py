@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penrose_ray.crypto.secretfile import KEY_SERVER, read_secret, replace_secret, write_secret
-from penrose_ray.errors import ClockError, KeyFormatError, TransportError, WireError
+from penrose_ray.crypto.secretfile import KEY_SERVER, body_of, read_secret, replace_secret, write_secret
+from penrose_ray.errors import ClockError, TransportError, WireError
 from penrose_ray.snippet.oprf import MOST_POINTS, POINT_BYTES, EpochKey, guarded, library
 
 if TYPE_CHECKING:
@@ -85,11 +85,9 @@ class EpochKeys:
     def read(cls, path: Path, *, passphrase: bytes | None = None) -> EpochKeys:
         """Read a key file; raises like `secretfile.read_secret`."""
         body = read_secret(path, KEY_SERVER, passphrase=passphrase, token=None)
-        try:
+        with body_of(path):
             epoch, epoch_s, secret, signing = msgspec.msgpack.decode(body, type=tuple[int, int, bytes, bytes])
             return cls(epoch, secret, Ed25519PrivateKey.from_private_bytes(signing), epoch_s=epoch_s)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise KeyFormatError(f"{path} is damaged: {error}.", remedy="Restore it from backup.") from error
 
 
 class Quota(Protocol):

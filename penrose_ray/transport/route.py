@@ -93,7 +93,8 @@ def check_socks(socks: str, address: str) -> None:
     """
     if socks and _kind(address) != "onion":
         raise ConfigError(
-            f"--socks {socks} would not be used: {address} is no onion address, and would see this host's own.",
+            f"--socks {socks} would not be used: {address} is no onion address, and would see this host's "
+            "own.",
             remedy="Give the service's http://ADDRESS.onion, or leave --socks out.",
         )
     if socks:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from penrose_ray.crypto.secretfile import SPOOL_KEY, own_secret
+from penrose_ray.crypto.secretfile import SPOOL_KEY, body_of, own_secret
 from penrose_ray.durable import SQLITE_ERRORS
 from penrose_ray.errors import SpoolError
 from penrose_ray.transport.queue import Waiting
@@ -62,7 +62,10 @@ def spool_key(path: Path, *sealed: Path) -> bytes:
                     remedy=f"Restore the key from a backup, or give them up: move {each} away.",
                 )
     with kept(path):
-        return own_secret(path, SPOOL_KEY, lambda: secrets.token_bytes(KEY_BYTES))
+        key = own_secret(path, SPOOL_KEY, lambda: secrets.token_bytes(KEY_BYTES))
+    with body_of(path):
+        AESGCM(key)
+    return key
 
 
 @contextmanager

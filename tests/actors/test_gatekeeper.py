@@ -13,7 +13,7 @@ from e2e.service_config import settings_in
 from release.conftest import Parts
 
 from penrose_ray.actors.approvals import ask_gatekeeper, gatekeeper_at
-from penrose_ray.actors.design_server import SharedDecryptor
+from penrose_ray.actors.design_server import SharedDecryptor, SharedDesignServer
 from penrose_ray.actors.gatekeeper import Gatekeeper, application
 from penrose_ray.actors.topology import build
 from penrose_ray.clock import ManualClock
@@ -21,7 +21,7 @@ from penrose_ray.crypto.dealer import deal
 from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.public_key import PublicKey
 from penrose_ray.crypto.threshold import Partial
-from penrose_ray.errors import ConfigError, GatekeeperError, ShareError, WrongKeyError
+from penrose_ray.errors import ConfigError, GatekeeperError, KeyFormatError, ShareError, WrongKeyError
 from penrose_ray.opening import open_sums
 from penrose_ray.release import memory
 from penrose_ray.release.approval import PartialsRequest
@@ -29,7 +29,7 @@ from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import decode, make
 from penrose_ray.release.ledger import Ledger, ledger_key, read_lines
 from penrose_ray.release.rules import policy_hash
-from penrose_ray.settings import LinkSettings
+from penrose_ray.settings import DesignServerSettings, LinkSettings
 from penrose_ray.task import sign
 from penrose_ray.types import BatchId
 
@@ -79,8 +79,7 @@ def setting(
     many = [parts.one("a", 5), parts.one("b", 4, 2), parts.one("rare", 3)]
     desk.release(BATCH, lambda: make(task, many, lambda _: "GPU", parts.encryptor))
     write_share(tmp_path / "share-2", shares[1], passphrase=None)
-    signed = sign(task, design_keys.signing).encode()
-    keeper = Gatekeeper(tmp_path / "share-2", signed, desk.signer, tmp_path / "keeper.sqlite")
+    keeper = Gatekeeper(tmp_path / "share-2", task, desk.signer, tmp_path / "keeper.sqlite")
     yield Setting(tmp_path, task, desk, keeper, parts, shares)
     keeper.close()
 
@@ -117,13 +116,11 @@ def test_a_wrong_share_is_named(setting: Setting) -> None:
         setting.decryptor(setting.shares[0], msgspec.msgpack.encode(answer[:1]))
 
 
-def test_a_repeat_gets_the_stored_bytes_even_after_a_restart(
-    setting: Setting, design_keys: DesignKeys
-) -> None:
+def test_a_repeat_gets_the_stored_bytes_even_after_a_restart(setting: Setting) -> None:
     first = setting.keeper.answer(setting.desk.request(BATCH))
     assert setting.keeper.answer(setting.desk.request(BATCH)) == first
-    signed = sign(setting.task, design_keys.signing).encode()
-    again = Gatekeeper(setting.home / "share-2", signed, setting.desk.signer, setting.home / "keeper.sqlite")
+    store = setting.home / "keeper.sqlite"
+    again = Gatekeeper(setting.home / "share-2", setting.task, setting.desk.signer, store)
     assert again.answer(setting.desk.request(BATCH)) == first
     again.close()
 
@@ -247,9 +244,33 @@ def test_a_share_of_another_key_is_refused(
 ) -> None:
     other = PublicKey(next_hard(int(design_keys.paillier.public_key.n)))
     task = msgspec.structs.replace(make_task(), public_key=other.to_bytes())
-    signed = sign(task, design_keys.signing).encode()
     with pytest.raises(WrongKeyError):
-        Gatekeeper(tmp_path / "share-2", signed, setting.desk.signer, tmp_path / "other.sqlite")
+        Gatekeeper(tmp_path / "share-2", task, setting.desk.signer, tmp_path / "other.sqlite")
+
+
+def test_a_design_server_s_share_opens_with_its_passphrase(
+    setting: Setting, design_keys: DesignKeys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_share(tmp_path / "share-1", setting.shares[0], passphrase=b"secret")
+    (tmp_path / "a.task").write_bytes(sign(setting.task, design_keys.signing).encode())
+    settings = DesignServerSettings(
+        share_file=tmp_path / "share-1",
+        task_file=tmp_path / "a.task",
+        gatekeepers=("http://127.0.0.1:1",),
+        releases_dir=tmp_path,
+        passphrase_variable="SHARE",  # noqa: S106 - the name of one
+    )
+    monkeypatch.setenv("SHARE", "wrong")
+    with pytest.raises(KeyFormatError, match="share-1: The key file does not open"):
+        SharedDesignServer(settings)
+    monkeypatch.setenv("SHARE", "secret")
+    assert SharedDesignServer(settings).signer() == design_keys.signer
+    without = settings.model_copy(update={"passphrase_variable": ""})
+    with pytest.raises(KeyFormatError, match="share-1 opens only with a passphrase"):
+        SharedDesignServer(without)
+    write_share(tmp_path / "plain", setting.shares[0], passphrase=None)
+    plain = without.model_copy(update={"share_file": tmp_path / "plain"})
+    assert SharedDesignServer(plain).signed_task() == (tmp_path / "a.task").read_bytes()
 
 
 def test_it_answers_over_http(setting: Setting) -> None:
@@ -267,7 +288,7 @@ def test_a_service_does_not_start_with_a_gatekeeper_it_could_not_ask_safely(
     tmp_path: Path, design_keys: DesignKeys
 ) -> None:
     settings, draft = settings_in(tmp_path, design_keys)
-    gatekeepers = {"gatekeepers": ("http://10.0.0.9:8471",)}
+    gatekeepers = {"gatekeepers": ("http://10.0.0.9:8473",)}
     design_server = settings.design_server.model_copy(update=gatekeepers)
     with pytest.raises(ConfigError, match=r"Plain http to the gatekeeper at 10\.0\.0\.9"):
         build(settings.model_copy(update={"design_server": design_server}), draft)

@@ -118,15 +118,31 @@ def test_a_list_before_the_first_release_is_empty(
     assert call("release", "prove", *place, "77" * 32)[0] == 65, "a proof of nothing is none"
 
 
+@pytest.mark.parametrize("protected", [False, True])
 def test_the_gatekeepers_command_answers_the_release_desk(
-    call: Call, tmp_path: Path, desk: Desk, design_keys: DesignKeys
+    call: Call,
+    tmp_path: Path,
+    desk: Desk,
+    design_keys: DesignKeys,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    protected: bool,
 ) -> None:
     write_keys(tmp_path / "ds.key", design_keys, passphrase=None)
-    assert call("keys", "deal", tmp_path / "ds.key", "--out", tmp_path / "shares")[0] == 0
+    deal = ["keys", "deal", tmp_path / "ds.key", "--out", tmp_path / "shares"]
+    if protected:
+        deal += ["--share-passphrase-variable", "SHARE"]
+        monkeypatch.setenv("SHARE_1", "one")
+        code, _, err = call(*deal)
+        assert (code, "no variable SHARE_2" in err, (tmp_path / "shares").exists()) == (10, True, False)
+        monkeypatch.setenv("SHARE_2", "two")
+        monkeypatch.setenv("SHARE_3", "three")
+    mine, theirs = (["--passphrase-variable", f"SHARE_{party}"] if protected else [] for party in (1, 2))
+    assert call(*deal)[0] == 0
     command = [sys.executable, "-m", "penrose_ray.cli.app", "gatekeeper", tmp_path / "shares" / "share-2.key"]
     options = [tmp_path / "a.task", "--ledger-signer", desk.signer.hex(), "--port", "0"]
     pem, key = certificate(tmp_path, "keeper", hosts=("127.0.0.1",))
-    store = ["--store", tmp_path / "keeper.sqlite", "--certificate", pem, "--key", key]
+    store = ["--store", tmp_path / "keeper.sqlite", "--certificate", pem, "--key", key, *theirs]
     with subprocess.Popen([*command, *options, *store], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
@@ -148,12 +164,19 @@ def test_the_gatekeepers_command_answers_the_release_desk(
         tmp_path / "partials",
     )
     out = ("--out", tmp_path / "r.parquet", "--format", "json")
-    code, shown, _ = call("release", "combine", *given, "--share", shares / "share-1.key", *out)
+    combine = ("release", "combine", *given, *out, "--share")
+    if protected:
+        code, _, err = call(*combine, shares / "share-1.key")
+        assert (code, "share-1.key opens only with a passphrase" in err) == (32, True)
+        assert "--passphrase-variable" in err
+        code, _, err = call(*combine, shares / "share-1.key", *theirs)
+        assert (code, "share-1.key: The key file does not open" in err) == (32, True)
+    code, shown, _ = call(*combine, shares / "share-1.key", *mine)
     assert code == 0
     assert json.loads(shown) == [{"histograms": 1, "reports": 5, "discarded": 0}]
     frame = open_release(tmp_path / "r.parquet")
     assert len(frame) > 0
-    code, shown, err = call("release", "combine", *given, "--share", shares / "share-2.key", *out)
+    code, shown, err = call(*combine, shares / "share-2.key", *theirs)
     assert (code, shown) == (36, "")
     assert "1 right partial decryptions of 2" in err
 
@@ -216,7 +239,7 @@ def test_wrong_addresses_and_files_are_named(call: Call, tmp_path: Path, desk: D
     place = (tmp_path / "a.task", tmp_path / "releases", "--batch", 7, "--out", tmp_path / "p")
     assert call("release", "approve", *place, "--gatekeeper", "keeper")[0] == 10
     assert call("release", "approve", *place, "--gatekeeper", "http://127.0.0.1:9")[0] == 40
-    code, _, err = call("release", "approve", *place, "--gatekeeper", "http://10.0.0.9:8471")
+    code, _, err = call("release", "approve", *place, "--gatekeeper", "http://10.0.0.9:8473")
     assert (code, "Plain http to the gatekeeper" in err, "--allow-plain-http" in err) == (10, True, True)
     for address in ("https://10.0.0.9:1", "http://127.0.0.1:9"):
         socks = ("--socks", "127.0.0.1:9050")
