@@ -125,7 +125,7 @@ def test_a_damaged_file_is_named(
         "empty": b"",
         "head": raw[:20],
         "altered": raw[:middle] + bytes([raw[middle] ^ 1]) + raw[middle + 1 :],
-        "garbage": b"no key " * 40,
+        "garbage": b"no key\n" * 40,
     }
     if use.file.endswith(".ledger"):
         del damages["empty"]  # it is one without entries
