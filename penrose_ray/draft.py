@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from penrose_ray.errors import ConfigError
 from penrose_ray.histogram import Axis, Counter, CounterSet
-from penrose_ray.task import Task
+from penrose_ray.task import FieldError, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penrose_ray.crypto.public_key import PublicKey
     from penrose_ray.toml_file import TomlFile
 
@@ -80,8 +83,25 @@ def task_from(file: TomlFile, key: PublicKey) -> Task:
     fields["counter_sets"] = msgspec.to_builtins(sets)
     fields.setdefault("rotation", [[each.name for each in sets]])
     task: Task = _converted(file, fields, Task, ("task",))
-    task.check()
+    _check(file, task)
     return task
+
+
+def _check(file: TomlFile, task: Task) -> None:
+    """`task.check`, whose error says which line, variable or option gave the value."""
+    sets = "counters" if "counters" in file.table["task"] else "counter_sets"
+    each_set = ((sets, each.check) for each in task.counter_sets)
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("slot_profile", task.profile),
+        *each_set,
+        ("", task.check),
+    )
+    for field, check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            place = file.place_of(("task", error.field if isinstance(error, FieldError) else field))
+            raise ConfigError(f"{place}: {error.message}", remedy=error.remedy) from error
 
 
 def require_agreement(file: TomlFile, task: Task) -> None:

@@ -224,8 +224,17 @@ def days_of_batch(batch_s: float) -> int:
     return math.ceil((_DAY_S - math.gcd(length_s, _DAY_S) + length_s) / _DAY_S)
 
 
-def _field_error(field: str, value: object, reason: str) -> ConfigError:
-    return ConfigError(f"Task field {field} = {value!r}: {reason}.", remedy=f"Change task.{field}.")
+class FieldError(ConfigError):
+    """A field of a task cannot have its value."""
+
+    field: str = ""
+    """Its name."""
+
+
+def _field_error(field: str, value: object, reason: str) -> FieldError:
+    error = FieldError(f"Task field {field} = {value!r}: {reason}.", remedy=f"Change task.{field}.")
+    error.field = field
+    return error
 
 
 _LEAST = {

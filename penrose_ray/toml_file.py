@@ -215,38 +215,34 @@ def _assign(file: TomlFile, path: list[str], value: str, origin: str) -> None:
     file.overridden[".".join(path)] = origin
     table: Any = file.table
     for part in path[:-1]:
-        table = _entry(table, part, path)
+        table = _entry(table, part, origin)
     last = path[-1]
     if isinstance(table, list):
-        table[_position(table, last, path)] = _literal(value)
+        table[_position(table, last, origin)] = _literal(value)
     elif isinstance(table, dict):
         table[last] = _literal(value)
     else:
-        raise _not_a_table(path)
+        raise _not_a_table(origin)
 
 
-def _entry(table: Any, part: str, path: list[str]) -> Any:
+def _entry(table: Any, part: str, origin: str) -> Any:
     if isinstance(table, list):
-        return table[_position(table, part, path)]
+        return table[_position(table, part, origin)]
     if isinstance(table, dict):
         return table.setdefault(part, {})
-    raise _not_a_table(path)
+    raise _not_a_table(origin)
 
 
-def _position(table: list[Any], part: str, path: list[str]) -> int:
+def _position(table: list[Any], part: str, origin: str) -> int:
     if not part.isdecimal() or int(part) >= len(table):
         raise ConfigError(
-            f"Override {'.'.join(path)!r}: the list has {len(table)} entries, there is none {part!r}.",
-            remedy="Count from 0.",
+            f"{origin}: the list has {len(table)} entries, there is none {part!r}.", remedy="Count from 0."
         )
     return int(part)
 
 
-def _not_a_table(path: list[str]) -> ConfigError:
-    return ConfigError(
-        f"Override {'.'.join(path)!r} goes through a plain value.",
-        remedy="Check the sections in the TOML file.",
-    )
+def _not_a_table(origin: str) -> ConfigError:
+    return ConfigError(f"{origin}: the name goes through a plain value.", remedy="Name a key of a section.")
 
 
 def _literal(value: str) -> Any:

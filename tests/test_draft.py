@@ -7,7 +7,7 @@ import pytest
 
 from penrose_ray.draft import require_agreement, task_from
 from penrose_ray.errors import ConfigError
-from penrose_ray.toml_file import TomlFile
+from penrose_ray.toml_file import TomlFile, override_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,3 +186,32 @@ def test_a_draft_has_to_say_what_the_signed_task_says(tmp_path: Path, design_key
     assert f"line {line_with(DRAFT, 'min_contributors')}" in str(caught.value)
     path.write_text("[service]\n")
     require_agreement(TomlFile(path), task)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "task.cover_rate=2",
+        "task.sampling_interval=0",
+        "task.batch_s=7",
+        "task.slot_profile=nope",
+        "task.tokens_per_day=0",
+        'task.rotation=[["nope"]]',
+        "task.counter_sets.0.axes.0.low=-1",
+        "task.counter_sets.1.categories=[]",
+    ],
+)
+def test_a_value_that_cannot_work_is_blamed_on_the_option_that_gave_it_else_on_its_line(
+    tmp_path: Path, design_keys: DesignKeys, override: str
+) -> None:
+    path = tmp_path / "task.toml"
+    path.write_text(DRAFT.replace("demo = true", "demo = false").replace("= 3", "= 200"))
+    file = TomlFile(path)
+    override_with(file, [override])
+    with pytest.raises(ConfigError) as caught:
+        task_from(file, design_keys.paillier.public_key)
+    assert caught.value.message.startswith(f"--set {override}: ")
+    plain = DRAFT.replace("min_contributors = 3", "min_contributors = 0")
+    line = line_with(plain, "min_contributors")
+    with pytest.raises(ConfigError, match=f"task.toml, line {line}: Task field min_contributors = 0"):
+        draft(tmp_path, design_keys, plain)

@@ -231,11 +231,11 @@ def test_a_wrong_value_from_an_option_blames_the_option_and_not_the_file(path: P
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("service.port", "has no '='"),
-        ("clients.2.seed=1", "the list has 2 entries"),
+        ("service.port", "--set 'service.port' has no '='"),
+        ("clients.2.seed=1", "--set clients.2.seed=1: the list has 2 entries"),
         ("clients.x=1", "the list has 2 entries"),
         ("clients.-1.seed=1", "the list has 2 entries"),
-        ("service.port.number=1", "goes through a plain value"),
+        ("service.port.number=1", "--set service.port.number=1: the name goes through a plain value"),
         ("=1", "unknown key ''"),
     ],
 )
