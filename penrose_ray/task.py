@@ -367,8 +367,8 @@ def verify(raw: bytes, *, trusted_signer: bytes | None = None) -> Task:
     if trusted_signer is not None and signed.signer != trusted_signer:
         raise TaskError(
             f"The task is signed by {signed.signer.hex()}, not by the pinned {trusted_signer.hex()}.",
-            remedy="Do not accept this task. Ask the design server's operator for the signer: penrose keys "
-            "show prints it.",
+            remedy="Do not accept this task. Ask the design server's operator for the signer, which penrose "
+            "keys show prints; the key that penrose up and penrose release list print is the ledger's.",
         )
     try:
         Ed25519PublicKey.from_public_bytes(signed.signer).verify(

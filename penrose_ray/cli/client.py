@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from penrose_ray.cli.given import SocksOption, quoted
+from penrose_ray.cli.given import SocksOption, quoted, warn_of_plain_http
 from penrose_ray.cli.output import say
 from penrose_ray.cli.receipts import Receipts
 from penrose_ray.cli.trusted import SignerOption, trusted_file
@@ -106,6 +106,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.transport.route import kind_of  # noqa: PLC0415
 
     kind_of(gateway, socks)
+    warn_of_plain_http(gateway)
     task = trusted_file(task_file, signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     policy = _policy(policy_file)

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from penrose_ray.cli.given import hexadecimal
+from penrose_ray.cli.given import hexadecimal, refuse_design_key
 from penrose_ray.cli.passphrase import VariableOption
 from penrose_ray.cli.serving import CertificateOption, HostOption, KeyOption, PortOption, run_server
-from penrose_ray.task import read_task
+from penrose_ray.task import read_signed, read_task, signer_of
 
 
 def gatekeeper(  # noqa: PLR0913 - each argument is an option of the command
@@ -36,7 +36,9 @@ def gatekeeper(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.actors.gatekeeper import Gatekeeper, application  # noqa: PLC0415 - the server's libraries
 
     signer = hexadecimal("--ledger-signer", ledger_signer, source="penrose release list")
-    keeper = Gatekeeper(share, read_task(task), signer, store, passphrase_variable=passphrase_variable)
+    trusted = read_task(task)
+    refuse_design_key(signer, signer_of(read_signed(task)))
+    keeper = Gatekeeper(share, trusted, signer, store, passphrase_variable=passphrase_variable)
     try:
         run_server(application(keeper), host, port, certificate, key)
     finally:

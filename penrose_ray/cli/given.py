@@ -5,16 +5,28 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
+from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, PenroseError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penrose_ray.settings import LinkSettings
 
 _BYTES: Final = 32
 SocksOption = Annotated[str, typer.Option("--socks", help="HOST:PORT of a running tor, for .onion.")]
+LedgerSignerOption = Annotated[
+    str,
+    typer.Option(
+        "--ledger-signer",
+        "--signer",
+        help="The pinned key of the ledger, hexadecimal, as penrose release list prints it.",
+    ),
+]
 AuthoritiesOption = Annotated[
     Path | None,
     typer.Option("--authorities", help="For https: PEM of its authority, or of itself; else this machine's."),
@@ -36,6 +48,21 @@ def link_settings(
     return LinkSettings(authorities=authorities, allow_plain_http=allow_plain_http, socks=socks)
 
 
+def warn_of_plain_http(gateways: Iterable[str]) -> None:
+    """Say once which gateways would be spoken to in the clear over a network."""
+    from penrose_ray.transport.link import is_loopback  # noqa: PLC0415 - pydantic
+    from penrose_ray.transport.route import kind_of  # noqa: PLC0415 - as above
+
+    plain = [each for each in gateways if kind_of([each]) == "http"]
+    hosts = [host for each in plain if not is_loopback(host := urlsplit(each).hostname or "")]
+    if hosts:
+        say(
+            f"warning: plain http to {', '.join(hosts)}: whoever is on the way sees that this host sends "
+            "reports and what a report's header says, and can take or alter them. Unless a VPN, tunnel or a "
+            "cluster's own network protects the way, use https:// or an onion address: docs/transport.md"
+        )
+
+
 def hexadecimal(option: str, text: str, *, source: str = "") -> bytes:
     """The 32 bytes of a key, id or hash in hexadecimal.
 
@@ -50,6 +77,15 @@ def hexadecimal(option: str, text: str, *, source: str = "") -> bytes:
     if len(raw) != _BYTES:
         raise ConfigError(f"{option} {text!r} has {len(raw)} bytes, not {_BYTES}.", remedy=remedy)
     return raw
+
+
+def refuse_design_key(ledger_signer: bytes, signer: bytes) -> None:
+    """Raise ConfigError where the design server's key was given as that of the ledger."""
+    if ledger_signer == signer:
+        raise ConfigError(
+            f"--ledger-signer {signer.hex()} is the design server's key, which signs tasks.",
+            remedy="Give the ledger's key, which penrose up and penrose release list print.",
+        )
 
 
 def quoted(path: Path) -> str:

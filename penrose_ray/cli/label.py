@@ -11,7 +11,13 @@ import msgspec
 import typer
 
 from penrose_ray.analyse.labels import FILE, Label, add_labels, check_name, read_labels
-from penrose_ray.cli.given import AuthoritiesOption, PlainOption, SocksOption, link_settings
+from penrose_ray.cli.given import (
+    AuthoritiesOption,
+    PlainOption,
+    SocksOption,
+    link_settings,
+    warn_of_plain_http,
+)
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.cli.trusted import SignerOption, trusted_file
 from penrose_ray.durable import replace
@@ -61,8 +67,11 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from penrose_ray.clock import SystemClock  # noqa: PLC0415
     from penrose_ray.settings import EnrolmentSettings  # noqa: PLC0415
     from penrose_ray.toml_file import load_section  # noqa: PLC0415
+    from penrose_ray.transport.route import kind_of  # noqa: PLC0415
 
     check_name(name)
+    kind_of([gateway], socks)
+    warn_of_plain_http([gateway])
     task = trusted_file(task_file, signer)
     enrolment = load_section(enrolment_file, EnrolmentSettings) if enrolment_file else EnrolmentSettings()
     known = enrolled(task, enrolment, SystemClock())
@@ -186,7 +195,11 @@ def _send(task: Task, gateway: str, home: Path, reports: list[Report], *, socks:
                 told = outbox.last_error
                 say(f"{len(outbox)} reports wait: {outbox.last_error.message} Trying for {_SEND_S:g} s.")
             if time.monotonic() > deadline:
-                raise outbox.last_error or TransportError("The gateway is slow.", remedy="Try again.")
+                reason = outbox.last_error.message if outbox.last_error else "The gateway is slow."
+                raise TransportError(
+                    f"{len(outbox)} of {len(reports)} reports were not sent: {reason}",
+                    remedy="Check --gateway and that its service is up, then run this command again.",
+                )
             time.sleep(_PAUSE_S)
         if outbox.counts.refused and outbox.last_error:
             raise outbox.last_error

@@ -18,6 +18,7 @@ from penrose_ray.cli.given import (
     content_of,
     hexadecimal,
     link_settings,
+    refuse_design_key,
 )
 from penrose_ray.cli.keys import HsmOption, load_keys
 from penrose_ray.cli.output import Format, FormatOption, SetOption, print_rows, say
@@ -182,6 +183,7 @@ def open_release(  # noqa: PLR0913, PLR0917 - each argument is an option of the 
         pinned = hexadecimal("--ledger-signer", signer, source="penrose up's first lines")
         secrets = load_keys(keys, passphrase_variable, hsm)
         own = secrets.signing.public_key().public_bytes_raw()
+        refuse_design_key(pinned, own)
         trusted = read_task(task, trusted_signer=own)
         rows = _open_apart(place, trusted, secrets.paillier, pinned, out)
     print_rows(rows, ("path", "histograms", "reports", "discarded"), form, "opened")

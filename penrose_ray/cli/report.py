@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from penrose_ray.cli.given import content_of, hexadecimal
+from penrose_ray.cli.given import LedgerSignerOption, content_of, hexadecimal
 from penrose_ray.cli.output import say
 from penrose_ray.errors import ConfigError, LedgerError, naming
 from penrose_ray.release.ledger import check_chain, read_lines
@@ -31,7 +31,7 @@ def report(
         Path | None,
         typer.Option("--ledger", help="The service's ledger: epsilon, coverage and what was withheld."),
     ] = None,
-    signer: Annotated[str, typer.Option("--signer", help="The ledger's pinned key, hexadecimal.")] = "",
+    signer: LedgerSignerOption = "",
     run: Annotated[
         Path | None, typer.Option("--run", help="run.json of the run that made the release.")
     ] = None,
@@ -63,7 +63,7 @@ def of_ledger(path: Path, signer: str, task_id: bytes, batches: Collection[int])
     Raises:
         LedgerError: it cannot be read, is wrong, or of another task.
     """
-    pinned = hexadecimal("--signer", signer) if signer else None
+    pinned = hexadecimal("--ledger-signer", signer) if signer else None
     raw = content_of(path, ConfigError)
     with naming(path):
         entries = check_chain(read_lines(raw), signer=pinned)

@@ -150,7 +150,9 @@ def show(
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Check it against this policy.toml.")
     ] = None,
-    signer: Annotated[str, typer.Option("--signer", help="The pinned signer, hexadecimal.")] = "",
+    signer: Annotated[
+        str, typer.Option("--signer", help="The design server's pinned key, hexadecimal.")
+    ] = "",
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Verify a signed task and print what it asks for.

@@ -12,7 +12,10 @@ from penrose_ray.errors import ConfigError, TaskError, naming
 from penrose_ray.task import Task, verify
 
 SignerOption = Annotated[
-    str, typer.Option("--signer", help="The pinned signer, hexadecimal; needed unless the task is a demo.")
+    str,
+    typer.Option(
+        "--signer", help="The design server's pinned key, hexadecimal; needed unless the task is a demo."
+    ),
 ]
 
 

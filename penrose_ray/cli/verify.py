@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penrose_ray.cli.given import content_of, hexadecimal
+from penrose_ray.cli.given import LedgerSignerOption, content_of, hexadecimal
 from penrose_ray.cli.output import Format, FormatOption, print_rows, say
 from penrose_ray.errors import ConfigError, LedgerError, naming
 from penrose_ray.release.ledger import LedgerEntry, check_chain, read_lines
@@ -20,7 +20,7 @@ _COLUMNS = ("entry", "kind", "batch", "sums", "reports", "withheld", "sigma", "e
 
 def verify(
     ledger: Annotated[Path, typer.Argument(help="A ledger.")],
-    signer: Annotated[str, typer.Option("--signer", help="The pinned key of the ledger, hexadecimal.")] = "",
+    signer: LedgerSignerOption = "",
     head: Annotated[
         str, typer.Option("--head", help="A hash noted before: it must still be in the chain.")
     ] = "",
@@ -30,11 +30,11 @@ def verify(
 ) -> None:
     """Check every signature and link of a ledger, and print its entries; with --report, check its proof.
 
-    Example: penrose verify TASK.ledger --signer 3f0c... --report 77ab... --proof proof.json
+    Example: penrose verify TASK.ledger --ledger-signer 3f0c... --report 77ab... --proof proof.json
 
     Exit code 65 when anything is wrong.
     """
-    pinned = hexadecimal("--signer", signer) if signer else None
+    pinned = hexadecimal("--ledger-signer", signer) if signer else None
     raw = content_of(ledger, ConfigError)
     with naming(ledger):
         entries = check_chain(read_lines(raw), signer=pinned)

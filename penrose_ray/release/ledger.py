@@ -132,6 +132,8 @@ def check_chain(lines: list[Line], *, signer: bytes | None = None) -> list[Ledge
     Raises:
         LedgerError: names the first entry that is wrong.
     """
+    if signer is not None and lines:
+        _require_signer(lines[0], signer)
     entries: list[LedgerEntry] = []
     previous = bytes(32)
     for index, line in enumerate(lines):
@@ -143,6 +145,20 @@ def check_chain(lines: list[Line], *, signer: bytes | None = None) -> list[Ledge
         entries.append(entry)
         previous = entry.hash
     return entries
+
+
+def _require_signer(line: Line, signer: bytes) -> None:
+    """Tell a ledger of another key from one that is damaged: it agrees with the key that it names."""
+    try:
+        own = line.check().signer
+    except LedgerError:
+        return
+    if own != signer:
+        raise LedgerError(
+            f"The ledger is not signed by the pinned {signer.hex()}, but by {own.hex()}.",
+            remedy="Pin the ledger's key, which penrose up and penrose release list print; the design "
+            f"server's, of penrose keys show, is another one. {_KEEP}",
+        )
 
 
 class Ledger:

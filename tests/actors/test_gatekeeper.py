@@ -198,7 +198,7 @@ def test_a_foreign_signature_a_fork_and_a_shorter_ledger_are_refused(setting: Se
     )
     foreign.append(setting.request.ledger[-1].check().facts)
     lines = tuple(read_lines(foreign.path.read_bytes()))
-    with pytest.raises(GatekeeperError, match="not signed by the expected key"):
+    with pytest.raises(GatekeeperError, match="not signed by the pinned"):
         setting.keeper.answer(setting.changed(ledger=lines))
     setting.keeper.answer(setting.desk.request(BATCH))
     with pytest.raises(GatekeeperError, match="forked at entry 0"):

@@ -151,7 +151,7 @@ def test_a_hand_over_of_another_task_or_key_is_refused(
             apart.opener.open(other.file())
         with pytest.raises(LedgerError, match="There is no ledger"):
             apart.opener.open(other.copy)
-        with pytest.raises(HandoverError, match="not signed by the expected key"):
+        with pytest.raises(HandoverError, match="not signed by the pinned"):
             Opener(apart.task, design_keys.paillier, other.desk.signer, tmp_path / "third").open(apart.copy)
 
 

@@ -508,6 +508,16 @@ def test_an_option_that_would_not_be_used_is_refused(
     assert Taker.taken == []
 
 
+def test_plain_http_over_a_network_is_warned_of_once(call: Call, home: Path) -> None:
+    for near in ("http://127.0.0.1:9", "http://localhost:9", "http://[::1]:9", "https://10.0.0.7:9"):
+        code, _, err = call(*arguments(home, near, "--dry-run"))
+        assert (code, "plain http" in err) == (0, False), err
+    far = ("http://gateway.example:9", "--gateway", "http://10.0.0.7:9", "--gateway", "http://127.0.0.1:9")
+    code, _, err = call(*arguments(home, *far, "--dry-run"))
+    assert (code, err.count("plain http to gateway.example, 10.0.0.7:")) == (0, 1), err
+    assert "https:// or an onion address" in err
+
+
 def test_sigterm_ends_a_client_whole(home: Path, gateway: str) -> None:
     options = [sys.executable, "-m", "penrose_ray.cli.app", *map(str, arguments(home, gateway))]
     with subprocess.Popen(options, stderr=subprocess.PIPE, text=True) as daemon:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -126,6 +127,27 @@ def test_programs_name_the_classes_that_passed_the_gate_and_no_other(
     assert told["gemm"][:8] not in text
     code, out, _ = call("label", "show", home / "labels.json", "--format", "json")
     assert sorted(row["name"] for row in json.loads(out)) == ["gemm", "my stencil"]
+
+
+@pytest.mark.parametrize("gateway", ["http://127.0.0.1:9", "http://localhost:9"])
+def test_a_gateway_that_is_not_there_is_named_and_no_report_counts_as_sent(
+    call: Call, tmp_path: Path, design_keys: DesignKeys, monkeypatch: pytest.MonkeyPatch, gateway: str
+) -> None:
+    monkeypatch.setattr("penrose_ray.cli.label._SEND_S", 0.2)
+    trace = tmp_path / "t.json.gz"
+    fleet.write_trace(trace, seed=1, rounds=1)
+    signed = fleet.signed_task(design_keys, fleet.counters_of(trace))
+    (tmp_path / "a.task").write_bytes(signed.encode())
+    given = ("--gateway", gateway, "--trace", trace, "--receipt", tmp_path / "r")
+    code, out, err = call("label", "run", "gemm", tmp_path / "a.task", *given)
+    assert (code, out) == (40, ""), err
+    assert "reports wait: The gateway" in err
+    (error,) = (line for line in err.splitlines() if line.startswith("error: "))
+    found = re.fullmatch(r"error: (\d+) of (\d+) reports were not sent: .* cannot be reached: .*", error)
+    assert found, error
+    assert int(found[1]) == int(found[2]) > 0
+    assert "remedy: Check --gateway" in err
+    assert "reports sent" not in err
 
 
 def test_a_desk_that_was_not_told_to_answers_nothing(

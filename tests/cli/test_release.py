@@ -16,11 +16,13 @@ from transport.servers import certificate
 
 from penrose_ray.analyse.frames import open_release
 from penrose_ray.clock import ManualClock
+from penrose_ray.crypto.dealer import deal
+from penrose_ray.crypto.key_share import write_share
 from penrose_ray.crypto.keyfile import DesignKeys, write_keys
 from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import make
 from penrose_ray.release.tokens import key_ring
-from penrose_ray.task import sign, verify
+from penrose_ray.task import sign, signer_of, verify
 from penrose_ray.types import BatchId
 
 if TYPE_CHECKING:
@@ -69,7 +71,12 @@ def test_verify_finds_an_altered_a_foreign_and_a_cut_ledger(call: Call, tmp_path
     code, out, _ = call("verify", desk.ledger_path, "--format", "json")
     head = json.loads(out)[-1]["hash"]
     assert call("verify", desk.ledger_path, "--head", head)[0] == 0
-    assert call("verify", desk.ledger_path, "--signer", "00" * 32)[0] == 65
+    design = signer_of((tmp_path / "a.task").read_bytes()).hex()
+    for option in ("--ledger-signer", "--signer"):
+        assert call("verify", desk.ledger_path, option, desk.signer.hex())[0] == 0
+        code, _, err = call("verify", desk.ledger_path, option, design)
+        said = f"not signed by the pinned {design}, but by {desk.signer.hex()}"
+        assert (code, said in err, "the design server's" in err) == (65, True, True), err
     whole = desk.ledger_path.read_bytes()
     cut = tmp_path / "cut.ledger"
     cut.write_bytes(whole.splitlines(keepends=True)[0])
@@ -253,3 +260,22 @@ def test_wrong_addresses_and_files_are_named(call: Call, tmp_path: Path, desk: D
     assert call(*serve, "--certificate", tmp_path / "a.task", "--key", tmp_path / "a.task")[0] == 10
     assert call("gatekeeper", tmp_path / "s", tmp_path / "a.task", "--ledger-signer", "zz")[0] == 10
     assert call("verify", desk.ledger_path, "--report", "77")[0] == 10
+
+
+def test_each_signing_key_in_the_other_s_place_is_told_which_one_is_meant(
+    call: Call, tmp_path: Path, desk: Desk, design_keys: DesignKeys
+) -> None:
+    """A task is signed by the design server, a ledger by the service."""
+    write_keys(tmp_path / "ds.key", design_keys, passphrase=None)
+    write_share(
+        tmp_path / "share.key", deal(design_keys.paillier, threshold=2, parties=2)[0], passphrase=None
+    )
+    task, design = tmp_path / "a.task", design_keys.signer.hex()
+    for command in (
+        ("gatekeeper", tmp_path / "share.key", task, "--port", 0),
+        ("release", "open", tmp_path / "releases", "--keys", tmp_path / "ds.key", "--task", task),
+    ):
+        code, _, err = call(*command, "--ledger-signer", design)
+        assert (code, f"{design} is the design server's key" in err) == (10, True), err
+    code, _, err = call("task", "show", task, "--signer", desk.signer.hex())
+    assert (code, "penrose release list print is the ledger's" in err) == (13, True), err
