@@ -22,8 +22,8 @@ _OBJECT_STORE_BYTES = 128 * 2**20
 _CONNECT_TIMEOUT_S = 5.0
 _ROOM_TIMEOUT_S = 8.0
 """How long what others let go may take to come free; refused within ten seconds."""
-_SERVICE_ACTORS = 3
-"""Matcher, directory and gateway; a design server, shards and clients come on top."""
+_SERVICE_ACTORS = 2
+"""Matcher and directory; gateways, a design server, shards and clients come on top."""
 
 
 def requested_cpus(settings: Settings) -> int:
@@ -45,13 +45,25 @@ def most_shards(settings: Settings) -> int:
 def bundles(settings: Settings) -> list[dict[str, float]]:
     """What the graph asks of Ray at its start, one actor after the other."""
     fleets = any(each.kind == "fleet" for each in settings.clients)
-    plain = _SERVICE_ACTORS + settings.design_server.is_here + fleets * (1 + settings.service.encryptors)
+    plain = _at_home(settings) + fleets * (1 + settings.service.encryptors)
     clients = [
         {"CPU": 1.0, "GPU": gpus} if (gpus := gpus_of(each, settings)) else {"CPU": 1.0}
         for each in settings.clients
         for _ in range(each.count)
     ]
     return [{"CPU": 1.0, SHARD_RESOURCE: 1.0}] * settings.service.shards + [{"CPU": 1.0}] * plain + clients
+
+
+def _at_home(settings: Settings) -> int:
+    """How many actors belong on the node where the service is started."""
+    return settings.service.gateways + _SERVICE_ACTORS + settings.design_server.is_here
+
+
+def _nodes(settings: Settings, count: int) -> list[dict[str, str]]:
+    """Which nodes will do for each of `count` bundles: several gateways must be here, beside the rest."""
+    shards, tied = settings.service.shards, _at_home(settings) if settings.service.gateways > 1 else 0
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+    return [{}] * shards + [here] * tied + [{}] * (count - shards - tied)
 
 
 def gpus_of(client: ClientSettings, settings: Settings) -> float:
@@ -132,7 +144,7 @@ def _require_room(settings: Settings) -> None:
     for experiment in settings.experiments:
         _require_gpus(experiment.name, experiment.gpus, total.get("GPU", 0) - need.get("GPU", 0))
     if all(total.get(name, 0) >= count for name, count in need.items()):
-        group = placement_group(wanted)
+        group = placement_group(wanted, bundle_label_selector=_nodes(settings, len(wanted)))
         try:
             if group.wait(_ROOM_TIMEOUT_S):
                 return

@@ -21,7 +21,7 @@ from penrose_ray.actors.metrics import CONTENT_TYPE, page
 from penrose_ray.actors.openapi import document
 from penrose_ray.actors.problems import SEND_AGAIN, UNFORESEEN, problem, problems
 from penrose_ray.actors.scraping import Scrapers
-from penrose_ray.actors.serving import Place, listen
+from penrose_ray.actors.serving import Place, Sharing, listen
 from penrose_ray.aggregate.arrival import Answer, Outcome
 from penrose_ray.errors import JournalError, PenroseError, WireError
 from penrose_ray.telemetry import BUSY_SECONDS, HTTP_BODY_BYTES, HTTP_REQUESTS, HTTP_SECONDS, UP
@@ -45,6 +45,8 @@ _STATUS = {Outcome.REFUSED_CAPACITY: 507, Outcome.REFUSED_BUSY: 429, Outcome.REF
 _NOT_READY = "A part of the service is not ready."
 _LINGER_S = 1.0
 """For the rest of a body that was refused: a client that still sends can read why."""
+NAME = "gateway-0"
+"""The only gateway, or the first of several."""
 _FRESH_S = 1.0
 """Age up to which answers about the other parts are given again: one asker must not load all of them."""
 
@@ -56,8 +58,12 @@ class Parts(Protocol):
         """Names of matcher, directory and shards that do not answer."""
         ...
 
+    async def beside(self) -> list[str]:
+        """Names of the other gateways that listen at this one's address."""
+        ...
+
     async def snapshots(self) -> Mapping[str, Snapshot | None]:
-        """What each part has counted; None for one that does not answer."""
+        """What each part, other gateways included, has counted; None for one that does not answer."""
         ...
 
 
@@ -66,6 +72,10 @@ class Alone:
 
     async def missing(self) -> list[str]:
         """Nothing."""
+        return []
+
+    async def beside(self) -> list[str]:
+        """None."""
         return []
 
     async def snapshots(self) -> Mapping[str, Snapshot | None]:
@@ -100,13 +110,14 @@ class Receipt(msgspec.Struct, frozen=True):
 class _Face:
     """Handlers of the resources."""
 
-    def __init__(self, intake: Intake, parts: Parts, limits: Limits, scrapers: Scrapers) -> None:
+    def __init__(self, name: str, intake: Intake, parts: Parts, limits: Limits, scrapers: Scrapers) -> None:
+        self._name = name
         self._intake, self._limits, self._scrapers = intake, limits, scrapers
         self.task_id = intake.task.task_id.hex()
         self.most_bytes = intake.most_reports * RECORD_BYTES
         self._missing = _Fresh(parts.missing)
+        self._beside = _Fresh(parts.beside)
         self._snapshots = _Fresh(parts.snapshots)
-        self._busy_s = 0.0
 
     async def task(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._intake.signed_task, content_type="application/octet-stream")
@@ -137,19 +148,17 @@ class _Face:
     async def ready(self, _request: web.Request) -> web.Response:
         if missing := await self._missing.get():
             return problem(503, UnavailableError.code, f"Not there: {', '.join(missing)}.")
-        return web.json_response({"ready": True})
+        gateways = sorted([self._name, *await self._beside.get()])
+        return web.json_response({"ready": True, "gateways": gateways})
 
     async def metrics(self, request: web.Request) -> web.Response:
         if refusal := self._scrapers.refusal(request):
             return refusal
-        busy_s = time.process_time()
-        BUSY_SECONDS.add(busy_s - self._busy_s, stage="gateway")
-        self._busy_s = busy_s
         found = await self._snapshots.get()  # first: it brings the gateway's own gauges up to date
-        counted: dict[str, Snapshot] = {"gateway": {**telemetry.snapshot(), UP.name: {(): 1.0}}}
+        told: dict[str, Snapshot] = {self._name: {**counted(), UP.name: {(): 1.0}}}
         for name, snapshot in found.items():
-            counted[name] = {**(snapshot or {}), UP.name: {(): float(snapshot is not None)}}
-        return web.Response(body=page(counted), headers={"Content-Type": CONTENT_TYPE})
+            told[name] = {UP.name: {(): float(snapshot is not None)}, **(snapshot or {})}
+        return web.Response(body=page(told), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _request: web.Request) -> web.Response:
         return web.json_response(document(self.task_id, most_reports=self._intake.most_reports))
@@ -160,6 +169,12 @@ class _Face:
             methods = ["POST"] if request.path.endswith("/reports") else ["GET", "HEAD"]
             raise web.HTTPMethodNotAllowed(request.method, methods)
         return problem(404, "wrong-task", f"This service has no task {task}.")
+
+
+def counted() -> Snapshot:
+    """What this process, a gateway's, has counted, its CPU time included."""
+    BUSY_SECONDS.add(time.process_time() - BUSY_SECONDS.value(stage="gateway"), stage="gateway")
+    return telemetry.snapshot()
 
 
 class _Fresh(Generic[T]):
@@ -184,9 +199,10 @@ def application(
     parts: Parts | None = None,
     limits: Limits | None = None,
     scrapers: Scrapers | None = None,
+    name: str = NAME,
 ) -> web.Application:
-    """All resources of the gateway."""
-    face = _Face(intake, parts or Alone(), limits or Limits(), scrapers or Scrapers())
+    """All resources of the gateway of that name."""
+    face = _Face(name, intake, parts or Alone(), limits or Limits(), scrapers or Scrapers())
     app = web.Application(client_max_size=face.most_bytes + 1, middlewares=[_counted, problems(_problem_of)])
     path = f"/tasks/{face.task_id}"
     routes: tuple[tuple[str, str, str, Handler], ...] = (
@@ -201,9 +217,9 @@ def application(
         ("*", "/tasks/{task}/quote", "other-quote", face.other_task),
         ("*", "/tasks/{task}/reports", "other-reports", face.other_task),
     )
-    for method, where, name, handler in routes:
+    for method, where, resource, handler in routes:
         add = app.router.add_get if method == "GET" else partial(app.router.add_route, method)
-        add(where, handler, name=name)
+        add(where, handler, name=resource)
     app.on_response_prepare.append(_hide_version)
     return app
 
@@ -281,35 +297,36 @@ class Gateway:
         parts: Parts | None = None,
         limits: Limits | None = None,
         scrapers: Scrapers | None = None,
+        name: str = NAME,
     ) -> None:
         self._intake, self._tls, self._parts, self._scrapers = intake, tls, parts, scrapers
-        self._limits = limits or Limits()
+        self._limits, self._name = limits or Limits(), name
         self._runner: web.AppRunner | None = None
         self.port = 0
         """The port that is listened on, 0 while there is none."""
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which the kernel chooses when `port` is 0.
+    async def start(self, host: str, port: int, sharing: Sharing = Sharing.NONE) -> int:
+        """Listen there and for TLS; returns the port, which the kernel chooses when `port` is 0.
 
         Raises:
             PortInUseError: another process listens there.
             ConfigError: certificates that are none.
         """
         self._runner, self.port = await listen(
-            application(self._intake, self._parts, self._limits, self._scrapers),
-            Place(host, port),
-            *self._secured(),
+            application(self._intake, self._parts, self._limits, self._scrapers, self._name),
+            Place(host, port, sharing=sharing),
+            *self._secured(sharing),
             logger=_SILENT,
             keepalive_timeout=self._limits.idle_s,
             lingering_time=_LINGER_S,
         )
         return self.port
 
-    def _secured(self) -> list[Place]:
+    def _secured(self, sharing: Sharing) -> list[Place]:
         if self._tls is None:
             return []
         context = gateway_context(self._tls.certificate, self._tls.key, self._tls.clients)
-        return [Place(self._tls.host, self._tls.port, context)]
+        return [Place(self._tls.host, self._tls.port, context, sharing)]
 
     def forget_classes(self) -> None:
         """Ask the matcher again for every signature: a class was split."""

@@ -49,7 +49,7 @@ def document(task_id: str = "", *, most_reports: int = 1000) -> dict[str, Any]:
                 "get": _get(
                     "ready",
                     "Whether matcher, directory and all shards answer.",
-                    _json("They do.", "Ready"),
+                    _json("They do; and the gateways that listen.", "Ready"),
                     {"503": _problem("Some do not; the detail names them.", pause=True)},
                 ),
             },
@@ -138,7 +138,7 @@ def _schemas(task: dict[str, Any]) -> dict[str, Any]:
         "Problem": _object(type=text, title=text, status={"type": "integer"}, detail=text, remedy=text),
         "Receipt": _object(accepted=count, refused={"type": "array", "items": refusal}),
         "Health": _object(status={"const": "ok"}, task=task),
-        "Ready": _object(ready={"const": True}),
+        "Ready": _object(ready={"const": True}, gateways={"type": "array", "items": text}),
         "Document": {"type": "object"},
     }
 

@@ -13,31 +13,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from penrose_ray.actors.attested import quote_of
 from penrose_ray.actors.coalesce import Coalescer
 from penrose_ray.actors.directory import DirectoryService, ShardGoneError
-from penrose_ray.actors.gateway import Gateway
-from penrose_ray.actors.intake import BacklogError, Intake, UnavailableError
+from penrose_ray.actors.intake import BacklogError, UnavailableError
 from penrose_ray.actors.metrics import RaySink
 from penrose_ray.actors.otel import export
-from penrose_ray.actors.scraping import Scrapers, is_alone
-from penrose_ray.actors.throttle import Throttle
 from penrose_ray.actors.worker_logs import blank, scrub_worker
 from penrose_ray.aggregate.routing import Table
-from penrose_ray.crypto.envelope import ServiceKey
 from penrose_ray.errors import ConfigError, PlacementError
-from penrose_ray.task import verify
 from penrose_ray.telemetry import WAITING, forward, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from penrose_ray.actors.gateways import Gateways
     from penrose_ray.actors.thinner import Thinner
     from penrose_ray.aggregate.arrival import Answer, Arrival, PartialSum, SumKey
     from penrose_ray.aggregate.block import Block, BlockAnswer
     from penrose_ray.aggregate.service import OpenSums
-    from penrose_ray.settings import ServiceSettings, TransportSettings
     from penrose_ray.snippet.journal import SnippetClass
     from penrose_ray.task import Task
     from penrose_ray.telemetry import Snapshot
@@ -294,26 +288,33 @@ class RemoteBackend:
 
     async def missing(self) -> list[str]:
         """Names of matcher, directory and shards that do not answer."""
-        return [
-            name for name, found in (await self._ask_all("ready")).items() if isinstance(found, Exception)
-        ]
+        names = await self._names()
+        found = await self.ask_each(names, "ready")
+        return [name for name in names if name not in found]
 
     async def snapshots(self) -> dict[str, Snapshot | None]:
         """What each part has counted; None for one that does not answer."""
-        self.waiting()
-        found = await self._ask_all("metrics")
-        return {name: None if isinstance(each, Exception) else each for name, each in found.items()}
+        names = await self._names()
+        found = await self.ask_each(names, "metrics")
+        return {name: found.get(name) for name in names}
 
-    async def _ask_all(self, method: str) -> dict[str, Any]:
-        """The answer of every part, or the error that came instead."""
+    async def _names(self) -> list[str]:
+        """Matcher, directory and the shards that have buckets."""
         try:
             table: Table = await asyncio.wait_for(self._directory.table.remote(), _PART_TIMEOUT_S)
             shards = sorted(set(table.owners))
         except (RayError, TimeoutError):
             shards = sorted(self._shards)
-        names = ["directory", "matcher", *shards]
+        return ["directory", "matcher", *shards]
+
+    async def ask_each(self, names: Sequence[str], method: str) -> dict[str, Any]:
+        """The answers of these actors, without those that do not answer."""
         answers = await asyncio.gather(*(self._ask(name, method) for name in names), return_exceptions=True)
-        return dict(zip(names, answers, strict=True))
+        return {
+            name: answer
+            for name, answer in zip(names, answers, strict=True)
+            if not isinstance(answer, BaseException)
+        }
 
     async def _ask(self, name: str, method: str) -> Any:  # noqa: ANN401 - whatever the method returns
         handle = named(self._prefix, name)
@@ -352,67 +353,6 @@ async def _answer(reference: Any, name: str) -> Any:  # noqa: ANN401 - whatever 
         raise unwrapped(error) from None
     except (RayActorError, ActorUnavailableError) as error:
         raise UnavailableError(f"The {name} is restarting.", remedy="Send the same bytes again.") from error
-
-
-class GatewayActor:
-    """The gateway on an actor's event loop."""
-
-    def __init__(
-        self,
-        signed_task: bytes,
-        prefix: str,
-        settings: ServiceSettings,
-        transport: TransportSettings,
-    ) -> None:
-        self._backend = RemoteBackend(prefix, settings.most_waiting)
-        self._elsewhere: Snapshot = {}
-        self._throttle = throttle = Throttle(
-            settings.heavy_load_s, settings.admitted_share, self._backend.load_s
-        )
-        task = verify(signed_task)
-        intake = Intake(
-            signed_task,
-            self._backend,
-            most_reports=settings.most_reports_per_request,
-            quote=quote_of(task.task_id, settings.tpm),
-            key=ServiceKey.read(settings.key_file) if task.service_key else None,
-            admits=throttle.admits,
-        )
-        scrapers = Scrapers.known(settings.metrics_token_file, alone=is_alone(settings, transport))
-        self._gateway = Gateway(intake, transport.tls, parts=self, scrapers=scrapers)
-
-    async def start(self, host: str, port: int) -> int:
-        """Listen, if it does not yet; returns the port."""
-        return self._gateway.port or await self._gateway.start(host, port)
-
-    async def waiting(self) -> int:
-        """Reports that no shard has taken yet."""
-        return self._backend.waiting()
-
-    async def lag_s(self) -> float:
-        """Seconds that the reports which wait will take."""
-        return self._backend.load_s()
-
-    async def hear(self, counted: Snapshot) -> None:
-        """Take what the service's own process has counted, for `GET /metrics`."""
-        self._elsewhere = counted
-
-    async def missing(self) -> list[str]:
-        """Names of matcher, directory and shards that do not answer."""
-        return await self._backend.missing()
-
-    async def snapshots(self) -> dict[str, Snapshot | None]:
-        """What each part has counted; None for one that does not answer."""
-        self._throttle.note()
-        return {**await self._backend.snapshots(), "service": self._elsewhere}
-
-    async def forget_classes(self) -> None:
-        """Ask the matcher again for every signature: a class was split."""
-        self._gateway.forget_classes()
-
-    async def stop(self) -> None:
-        """Close the port."""
-        await self._gateway.stop()
 
 
 class ThinnedShard:
@@ -476,7 +416,7 @@ class RemoteShards:
 
 
 class RemoteClasses(RemoteShards):
-    """The same, with the gateway, as whoever regroups classes sees them."""
+    """The same, with the gateways, as whoever regroups classes sees them."""
 
     def __init__(
         self,
@@ -484,11 +424,11 @@ class RemoteClasses(RemoteShards):
         matcher: Handle,
         shards: Callable[[], Sequence[Handle]],
         thinner: Thinner,
-        gateway: Handle,
+        gateways: Gateways,
         task: Task,
     ) -> None:
         super().__init__(directory, matcher, shards, thinner)
-        self._gateway, self._scheme = gateway, task.signature_scheme
+        self._gateways, self._scheme = gateways, task.signature_scheme
 
     def merge(self, kept: ClassId, gone: ClassId) -> None:
         """Let the matcher make one class an alias of another."""
@@ -515,5 +455,5 @@ class RemoteClasses(RemoteShards):
         ask([shard.split.remote(class_id, classes) for shard in self._shards()])
 
     def forget_classes(self) -> None:
-        """Let the gateway ask the matcher again."""
-        ask(self._gateway.forget_classes.remote())
+        """Let the gateways ask the matcher again."""
+        self._gateways.forget_classes()

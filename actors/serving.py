@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import errno
 import signal
+import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,12 +26,42 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 20
 
 
+class Sharing(enum.Enum):
+    """Who may listen at the same address; the kernel deals new connections out among them (SO_REUSEPORT).
+
+    It lets in only processes of the same user that ask for it, and only where all who are there have asked.
+    """
+
+    NONE = enum.auto()
+    """Nobody else."""
+    FIRST = enum.auto()
+    """Nobody does yet, which is made sure of; from then on others may join."""
+    JOINING = enum.auto()
+    """One that was the first, and maybe more."""
+
+
 class Place(NamedTuple):
     """Where to listen; port 0 lets the kernel choose."""
 
     host: str
     port: int
     secured: SSLContext | None = None
+    sharing: Sharing = Sharing.NONE
+
+
+class _Site(web.TCPSite):
+    """A place that is listened at."""
+
+    def __init__(self, runner: web.AppRunner, place: Place) -> None:
+        joins = place.sharing is Sharing.JOINING or None
+        super().__init__(runner, place.host, place.port, ssl_context=place.secured, reuse_port=joins)
+        self._is_first = place.sharing is Sharing.FIRST
+
+    async def start(self) -> None:
+        await super().start()
+        if self._is_first:  # not before: nobody may have listened when this began to
+            for each in self._server.sockets:  # type: ignore[union-attr]
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 async def listen(
@@ -54,7 +86,7 @@ async def listen(
     await runner.setup()
     for place in places:
         try:
-            await web.TCPSite(runner, place.host, place.port, ssl_context=place.secured).start()
+            await _Site(runner, place).start()
         except OSError as error:
             await runner.cleanup()
             if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):

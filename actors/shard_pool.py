@@ -17,7 +17,7 @@ from penrose_ray.actors.shard import Shard
 from penrose_ray.errors import JournalError, PenroseError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from penrose_ray.aggregate.routing import Table
@@ -41,7 +41,7 @@ class ShardPool:
         self._prefix = prefix
         self._mutex = threading.RLock()
         self._directory: Handle = None
-        self._gateway: Handle = None
+        self._waiting: Callable[[], int] = lambda: 0
         self.working: Mapping[str, Handle] = {}
         """Replaced, never changed: several threads go through it."""
         self._coming: dict[str, tuple[Handle, Handle]] = {}
@@ -58,9 +58,9 @@ class ShardPool:
         ask([handle.ready.remote() for handle in self.working.values()], timeout_s)
         return names
 
-    def join(self, directory: Handle, gateway: Handle) -> None:
-        """Know who places the buckets and who has reports waiting."""
-        self._directory, self._gateway = directory, gateway
+    def join(self, directory: Handle, waiting: Callable[[], int]) -> None:
+        """Know who places the buckets, and how many reports wait for the shards."""
+        self._directory, self._waiting = directory, waiting
 
     def place(self, names: Sequence[str]) -> Table:
         """Share the buckets among these shards; returns who has which.
@@ -79,7 +79,7 @@ class ShardPool:
             self._welcome()
             working = dict(self.working)
         seconds = ask([handle.busy_s.remote() for handle in working.values()])
-        return Load(dict(zip(working, seconds, strict=True)), int(ask(self._gateway.waiting.remote())))
+        return Load(dict(zip(working, seconds, strict=True)), self._waiting())
 
     def pending(self) -> int:
         """Shards that were asked for and do not work yet."""

@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import ray
 import ray.exceptions
@@ -23,6 +23,7 @@ from penrose_ray.actors.encryptor import PoolEncryptor
 from penrose_ray.actors.experiment_actor import RunningActor
 from penrose_ray.actors.experiments import Experiment, Experiments
 from penrose_ray.actors.fleet_clients import FleetClients
+from penrose_ray.actors.gateways import GatewayActor, Gateways, gateway_names
 from penrose_ray.actors.handovers import HandOvers, Timetable
 from penrose_ray.actors.live import LiveClient
 from penrose_ray.actors.live_page import Look, ShardState
@@ -31,7 +32,6 @@ from penrose_ray.actors.processes import end_ray, family
 from penrose_ray.actors.releaser import Releaser
 from penrose_ray.actors.remote import (
     DirectoryActor,
-    GatewayActor,
     Handle,
     Hosted,
     RemoteClasses,
@@ -69,7 +69,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("penrose_ray.service")
 DESIGN_SERVER = "penrose_ray.actors.design_server:DesignServer"
 SHARED_DESIGN_SERVER = "penrose_ray.actors.design_server:SharedDesignServer"
-_FOR_EVER = {"max_restarts": -1, "max_task_retries": -1}
+_FOR_EVER: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1}
 _HAND_OVER_TIMEOUT_S = 30.0
 """How long an ending service waits for the batch that is being handed over."""
 
@@ -144,18 +144,11 @@ class Topology:
             DirectoryActor, name=f"{prefix} directory", max_concurrency=4, **_FOR_EVER
         ).remote(home / "directory.json", prefix, names)
         ask([self.matcher.ready.remote(), self.directory.ready.remote()], timeout_s)
-        self.gateway = _here(
-            GatewayActor, name=f"{prefix} gateway", max_concurrency=1000, **_FOR_EVER
-        ).remote(
-            self.signed_task,
-            prefix,
-            settings.service.absolute(),
-            settings.transport.absolute(),
-        )
-        self.pool.join(self.directory, self.gateway)
-        host = settings.service.host
-        self._listen_at = (host, ask(self.gateway.start.remote(host, settings.service.port), timeout_s))
-        self.url = f"http://{host}:{self._listen_at[1]}"
+        quote = quote_of(self.task.task_id, settings.service.tpm)
+        self.gateways = self._build_gateways(settings, quote)
+        self.gateways.start(timeout_s)
+        self.pool.join(self.directory, self.gateways.waiting)
+        self.url = f"http://{settings.service.host}:{self.gateways.port}"
         self.thinner = Thinner(
             lambda: [ThinnedShard(each) for each in self.pool.working.values()],
             self._clock,
@@ -167,12 +160,11 @@ class Topology:
             self.matcher,
             lambda: list(self.pool.working.values()),
             self.thinner,
-            self.gateway,
+            self.gateways,
             self.task,
         )
         self.classes = Classes(shards)
         releases = settings.design_server.releases_dir.absolute()
-        quote = quote_of(self.task.task_id, settings.service.tpm)
         key_file = settings.service.ledger_key_file
         self._releaser = Releaser(self.signed_task, releases, shards, key_file, self._clock, quote=quote)
         timetable = Timetable.of(self.task, settings.service.handover_every_s)
@@ -182,6 +174,23 @@ class Topology:
         )
         self._build_for_fleets(settings, home)
         self._build_experiments(settings)
+
+    def _build_gateways(self, settings: Settings, quote: bytes) -> Gateways:
+        """Several share one address, so they must be on one machine."""
+        service = settings.service
+        handles = {
+            name: _here(
+                GatewayActor,
+                name=f"{self._prefix} {name}",
+                is_must=service.gateways > 1,
+                max_concurrency=1000,
+                **_FOR_EVER,
+            ).remote(
+                name, self.signed_task, self._prefix, service.absolute(), settings.transport.absolute(), quote
+            )
+            for name in gateway_names(service.gateways)
+        }
+        return Gateways(handles, service.host, service.port)
 
     def _build_for_fleets(self, settings: Settings, home: Path) -> None:
         """What virtual clients need beside the service: a shard for their sealed sample, encryptors."""
@@ -239,7 +248,7 @@ class Topology:
             }
         )
         policy = self._settings.policy_file.absolute()
-        url = f"http://{cluster.client_host(self._settings)}:{self._listen_at[1]}"
+        url = f"http://{cluster.client_host(self._settings)}:{self.gateways.port}"
         gpus = cluster.gpus_of(settings, self._settings)
         return actor(LiveClient, max_concurrency=3, num_gpus=gpus).remote(
             own, policy, url, self.signed_task, self._signer
@@ -273,13 +282,13 @@ class Topology:
                 return
 
     def tend(self) -> Decision:
-        """What is due every few seconds: a restarted gateway listens again, upkeep, scaling, hand-overs.
+        """What is due every few seconds: restarted gateways listen again, upkeep, scaling, hand-overs.
 
         What a part cannot do at the moment is left for the next time and holds nothing else up.
         """
-        attempted(lambda: ask(self.gateway.start.remote(*self._listen_at)))
+        self.gateways.tend()
         attempted(self.handovers.tick)
-        self.gateway.hear.remote(snapshot())
+        self.gateways.hear(snapshot())
         attempted(self.thinner.tick)
         attempted(lambda: self.pool.tick(self._releaser.handed_over()))
         decision = attempted(self.scaler.tick)
@@ -292,14 +301,16 @@ class Topology:
         working = self.pool.working
         counts = ask([each.counts.remote() for each in working.values()])
         load = self.pool.load()
+        gateways = self.gateways.state()
         return {
             "url": self.url,
             "task_id": self.task.task_id.hex(),
             "epoch": table.epoch,
             "classes": len(ask(self.matcher.classes.remote())),
             "waiting": load.waiting,
-            "lag_s": round(ask(self.gateway.lag_s.remote()), 2),
+            "lag_s": max(each["lag_s"] for each in gateways),
             "pending": self.pool.pending(),
+            "gateways": gateways,
             "shards": [
                 {
                     "shard": name,
@@ -422,7 +433,7 @@ class Topology:
         with contextlib.suppress(AttributeError):  # it was not built
             self.handovers.stop(_HAND_OVER_TIMEOUT_S)
         with contextlib.suppress(Exception):  # whatever is broken, the processes must go
-            ask(self.gateway.stop.remote(), 1)
+            self.gateways.stop(1)
         with contextlib.suppress(Exception):
             self.experiments.stop()
         with contextlib.suppress(Exception):
@@ -462,10 +473,14 @@ def build(settings: Settings, draft: TomlFile, clock: Clock | None = None) -> To
     return Topology(settings, draft, clock)
 
 
-def _here(kind: type, **options: object) -> Handle:
-    """`kind` as an actor on this node while it has room: its files are here, clients know its address."""
+def _here(kind: type, *, is_must: bool = False, **options: object) -> Handle:
+    """`kind` as an actor on this node, unless it has no room and `is_must` is not set.
+
+    Its files are here, and clients know its address.
+    """
     node = ray.get_runtime_context().get_node_id()
-    return actor(kind, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True), **options)
+    where = NodeAffinitySchedulingStrategy(node, soft=not is_must)
+    return actor(kind, scheduling_strategy=where, **options)
 
 
 def _design_server(settings: Settings, draft: TomlFile) -> tuple[object, ...]:

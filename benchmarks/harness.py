@@ -47,6 +47,7 @@ high = 1e9
 
 [service]
 shards = {shards}
+gateways = {gateways}
 state_dir = "{home}/state"
 
 [design_server]
@@ -113,11 +114,14 @@ def without_native() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def service(*, shards: int, task: str = "", more: str = "", **files: str) -> Iterator[Topology]:
+def service(
+    *, shards: int, gateways: int = 1, task: str = "", more: str = "", **files: str
+) -> Iterator[Topology]:
     """A service on Ray in a folder of its own, with a demo task of one counter and without tokens.
 
     Args:
         shards: how many.
+        gateways: how many.
         task: further lines of the table `[task]`.
         more: further tables; `{home}` stands for the folder.
         files: contents of the TOML files `NAME.toml` in the folder.
@@ -130,7 +134,7 @@ def service(*, shards: int, task: str = "", more: str = "", **files: str) -> Ite
         for name, text in {"policy": "allow_demo = true\n", **files}.items():
             (home / f"{name}.toml").write_text(text)
         config = home / "service.toml"
-        config.write_text((_SERVICE + more).format(home=home, shards=shards, task=task))
+        config.write_text((_SERVICE + more).format(home=home, shards=shards, gateways=gateways, task=task))
         with build(*load_settings(config)) as topology:
             yield topology
 

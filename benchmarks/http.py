@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from benchmarks.harness import arguments, finish, service, significant
+from penrose_ray.actors.gateway import NAME
 from penrose_ray.actors.remote import ask
 from penrose_ray.crypto.blinding import Encryptor
 from penrose_ray.crypto.packing import BINS, Slots, pack
@@ -30,6 +31,7 @@ from penrose_ray.wire import Report, encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penrose_ray.actors.topology import Topology
     from penrose_ray.task import Task
 
 CONNECTIONS = 256
@@ -40,30 +42,64 @@ SINGLY, TOGETHER = 6_000, 30_000
 """Reports of a round with one, and with many a request."""
 MANY = 100
 CALM_S = 3.0
+GATEWAYS = 2
 _READY_S = 0.5
 """Until the first request is due: making thousands of them wait takes the sender a tenth of a second."""
 
 
 def http_rounds(rounds: int) -> dict[str, object]:
-    """Reports a second in both settings, and the latency at half load; medians over the rounds."""
-    with service(shards=2) as topology:
+    """Rates and latencies of one gateway and of `GATEWAYS`, by turns in one service; medians over rounds."""
+    with service(shards=2, gateways=GATEWAYS) as topology:
         sender = Sender(topology.url, topology.task)
-        singly, together = [], []
+        found = {1: Rates(), GATEWAYS: Rates()}
         for _ in range(rounds + 1):
-            singly.append(sender.rate(SINGLY, 1))
-            together.append(sender.rate(TOGETHER, MANY))
-        rate = statistics.median(singly[1:])
-        gateway_s = sender.gateway_s(ask(topology.gateway.pid.remote()))
-        latencies = sender.latencies_s(rate / 2, CALM_S)
+            for gateways, each in found.items():
+                listen(topology, gateways)
+                each.singly.append(sender.rate(SINGLY, 1))
+                each.together.append(sender.rate(TOGETHER, MANY))
+        half_load = statistics.median(found[1].singly[1:]) / 2
+        for _ in range(rounds):
+            for gateways, each in found.items():
+                listen(topology, gateways)
+                each.latencies_s += sender.latencies_s(half_load, CALM_S)
+        listen(topology, 1)
+        gateway_s = sender.gateway_s(ask(topology.gateways.handles[NAME].pid.remote()))
+    one, several = found[1].figures("http_"), found[GATEWAYS].figures("http_gateways_")
     return {
-        "http_reports_per_s": significant(rate),
-        "http_gateway_per_s_core": significant(SINGLY / gateway_s),
-        "http_many_reports_per_s": significant(statistics.median(together[1:])),
+        **one,
         "http_many": MANY,
-        "http_p50_ms": significant(float(np.percentile(latencies, 50)) * 1e3),
-        "http_p99_ms": significant(float(np.percentile(latencies, 99)) * 1e3),
-        "http_half_load_per_s": significant(rate / 2),
+        "http_half_load_per_s": significant(half_load),
+        "http_gateway_per_s_core": significant(SINGLY / gateway_s),
+        "http_gateways": GATEWAYS,
+        **several,
     }
+
+
+@dataclass
+class Rates:
+    """What was measured with some number of gateways; the first round warms up."""
+
+    singly: list[float] = field(default_factory=list)
+    together: list[float] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)
+
+    def figures(self, prefix: str) -> dict[str, object]:
+        """Medians, for JSON."""
+        p50_s, p99_s = np.percentile(self.latencies_s, (50, 99))
+        return {
+            f"{prefix}reports_per_s": significant(statistics.median(self.singly[1:])),
+            f"{prefix}many_reports_per_s": significant(statistics.median(self.together[1:])),
+            f"{prefix}p50_ms": significant(float(p50_s) * 1e3),
+            f"{prefix}p99_ms": significant(float(p99_s) * 1e3),
+        }
+
+
+def listen(topology: Topology, count: int) -> None:
+    """Let so many of the gateways listen, and the others not."""
+    handles = list(topology.gateways.handles.values())
+    ask([each.stop.remote() for each in handles[count:]])
+    if count == len(handles):
+        topology.gateways.tend()
 
 
 class Sender:

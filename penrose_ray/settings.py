@@ -31,9 +31,11 @@ class ServiceSettings(Section):
     """The aggregation service."""
 
     host: str = "127.0.0.1"
-    """The gateway's address."""
+    """The gateways' address."""
     port: int = Field(default=0, ge=0, le=65535)
     """0 lets the kernel choose a free port."""
+    gateways: int = Field(default=1, ge=1, le=64)
+    """Processes that take reports at this one address, all on this machine; more than one needs Linux."""
     shards: int = Field(default=2, ge=1, le=256)
     """Shards at the start, and the least."""
     most_shards: int = Field(default=0, ge=0, le=256)
@@ -61,7 +63,7 @@ class ServiceSettings(Section):
     experiment_queues: dict[str, PositiveInt] = {}
     """Queues of batch experiments with the cores of each; shards take cores from them when they must."""
     most_waiting: int = Field(default=50_000, ge=1)
-    """Reports that may wait at the gateway for the shards; more are asked to come back later."""
+    """Reports that may wait for the shards, shared among the gateways; more are asked to come back later."""
     heavy_load_s: float = Field(default=5.0, gt=0)
     """With more seconds of work waiting for a shard, only `admitted_share` of the requests is taken."""
     admitted_share: float = Field(default=0.8, gt=0, le=1)

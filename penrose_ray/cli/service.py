@@ -72,6 +72,8 @@ def up(
         say(f"task {topology.task.task_id.hex()}\nthe live page is at {shown.url}")
         say(f"releases are signed by {topology.ledger_signer.hex()}")
         audit.note("started", f"task {topology.task.task_id.hex()[:16]}")
+        if settings.service.gateways > 1:
+            say(f"{settings.service.gateways} gateways share the next address")
         say(f"reports are taken at {topology.url}")
         _serve(topology, settings, running, onion, live)
         running.topology = None
@@ -236,10 +238,21 @@ def status(config: ConfigArgument, overrides: SetOption = None, form: FormatOpti
         f"{found['waiting']} reports waiting, {found['lag_s']} s behind  {found['pending']} shards coming"
     )
     print_rows(found["shards"], _SHARD_COLUMNS, form, title)
+    for line in _gateways(found["gateways"]):
+        say(line)
     for each in found["decisions"]:
         say(f"{each['delta']:+d} shards: {each['reason']}")
     for line in _handovers(found["handovers"]):
         say(line)
+
+
+def _gateways(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What `status` says of gateways: how many, where there are several, and what keeps one from its work."""
+    if len(found) > 1:
+        yield f"{sum(each['listens'] for each in found)} of {len(found)} gateways take reports"
+    for each in found:
+        if each["fault"]:
+            yield f"{each['gateway']} takes no reports: {each['fault']}"
 
 
 def _handovers(found: Mapping[str, Any]) -> Iterator[str]:

@@ -101,6 +101,21 @@ def test_room_on_the_wrong_nodes_is_no_room(settings: Callable[..., Made]) -> No
         )
 
 
+def test_several_gateways_need_room_where_the_service_is_started(settings: Callable[..., Made]) -> None:
+    with nodes({"num_cpus": 5}, {"num_cpus": 9, "resources": {"shard": 2}}) as joined:
+        text = refused(settings(joined, "service.gateways=3"))
+        assert "needs CPU 8 (14 free of 14), shard 2 (2 free of 2), and they are not free on the same" in text
+        with build(*settings(joined, "service.gateways=2")) as service:
+            here = ray.get_runtime_context().get_node_id()
+            found = [
+                each["Address"]["NodeID"]
+                for each in ray._private.state.actors().values()
+                if each["ActorClassName"] == "GatewayActor"
+            ]
+            assert found == [here, here]
+            assert all(each["listens"] for each in service.gateways.state())
+
+
 def test_a_gpu_client_and_an_experiment_take_gpus_of_the_cluster(
     settings: Callable[..., Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

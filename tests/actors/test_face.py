@@ -130,7 +130,10 @@ def test_a_body_that_grows_too_large_is_cut_off(service: HttpService) -> None:
 
 
 def test_it_is_ready_when_every_part_answers(service: HttpService) -> None:
-    assert service.request("GET", "/ready")[::2] == (200, b'{"ready": true}')
+    assert service.request("GET", "/ready")[::2] == (
+        200,
+        b'{"ready": true, "gateways": ["gateway-0", "gateway-1"]}',
+    )
 
 
 def test_it_names_the_parts_that_do_not_answer(service: HttpService) -> None:
@@ -167,15 +170,15 @@ def test_metrics_are_served_for_every_part(service: HttpService, records: list[b
     def grown(*key: str) -> float:
         return after.get(key, 0.0) - before.get(key, 0.0)
 
-    assert grown("penrose_http_requests_total", "gateway", "reports", "200") == 2
-    assert grown("penrose_http_requests_total", "gateway", "reports", "400") == 1
-    assert grown("penrose_reports_total", "gateway", "accepted", "gateway") == 1
-    assert grown("penrose_reports_total", "gateway", "known", "gateway") == 1
-    assert grown("penrose_http_body_bytes_total", "gateway") == 2 * RECORD_BYTES
+    assert grown("penrose_http_requests_total", "gateway-0", "reports", "200") == 2
+    assert grown("penrose_http_requests_total", "gateway-0", "reports", "400") == 1
+    assert grown("penrose_reports_total", "gateway-0", "accepted", "gateway") == 1
+    assert grown("penrose_reports_total", "gateway-0", "known", "gateway") == 1
+    assert grown("penrose_http_body_bytes_total", "gateway-0") == 2 * RECORD_BYTES
     assert after["penrose_up", "shard-0"] == 1
     assert after["penrose_up", "shard-1"] == 0
     assert after["penrose_sums", "shard-0"] == 3
-    assert grown("penrose_busy_seconds_total", "gateway", "gateway") > 0
+    assert grown("penrose_busy_seconds_total", "gateway-0", "gateway") > 0
 
 
 def test_a_throttled_service_acknowledges_what_it_knows_and_asks_the_others_to_come_again(

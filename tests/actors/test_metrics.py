@@ -31,7 +31,7 @@ def test_the_page_holds_every_actor_s_values_and_no_client_s() -> None:
         {
             "shard-1": {"penrose_sums": {(): 4.0}, "penrose_commit_reports": {(): counts}},
             "shard-0": {"penrose_sums": {(): 3.0}, "penrose_client_launches_total": {(): 9.0}},
-            "gateway": {"penrose_http_requests_total": {("reports", "200"): 5.0}},
+            "gateway-0": {"penrose_http_requests_total": {("reports", "200"): 5.0}},
         }
     ).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}

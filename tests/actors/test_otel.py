@@ -180,14 +180,14 @@ def test_the_actors_of_a_service_report_to_it(
     with build(*settings_in(tmp_path, design_keys)) as service:
         seen: dict[str, set[str]] = defaultdict(set)
         end_s = time.monotonic() + 300
-        while "penrose_http_requests" not in seen["gateway"] and time.monotonic() < end_s:
+        while "penrose_http_requests" not in seen["gateway-0"] and time.monotonic() < end_s:
             urllib.request.urlopen(f"{service.url}/health").close()  # noqa: S310 - loopback
             for body in list(collector.bodies["/v1/metrics"]):
                 for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                     names = {each.key: each.value.string_value for each in resource.resource.attributes}
                     metrics = {each.name for scope in resource.scope_metrics for each in scope.metrics}
                     seen[names["service.instance.id"]] |= metrics
-        assert "penrose_http_requests" in seen["gateway"]
+        assert "penrose_http_requests" in seen["gateway-0"]
 
 
 def test_without_the_variable_nothing_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,8 @@ def is_ready(service: Topology) -> bool:
 def test_parts_that_hang_for_a_while_lose_nothing(service: Topology, tmp_path: Path) -> None:
     records = one_bin_each(service.task, CLASSES)
     senders = Senders(service, records)
-    parts = [service.pool.working["shard-0"], service.matcher, service.directory, service.gateway]
+    parts = [service.pool.working["shard-0"], service.matcher, service.directory]
+    parts += service.gateways.handles.values()
     pids = [pid(each) for each in parts]
     for place, each in enumerate(pids, 1):
         until(lambda: senders.sent() >= place * len(records) // 6)  # noqa: B023 - used at once

@@ -38,7 +38,7 @@ def test_sums_are_exact_whichever_actor_is_killed_under_load(service: Topology, 
         "shard-0": service.pool.working["shard-0"],
         "matcher": service.matcher,
         "directory": service.directory,
-        "gateway": service.gateway,
+        **service.gateways.handles,
         "shard-1": service.pool.working["shard-1"],
     }
     pids = {name: ask(handle.pid.remote()) for name, handle in victims.items()}
@@ -62,6 +62,34 @@ def test_sums_are_exact_whichever_actor_is_killed_under_load(service: Topology, 
     bins = opened_bins(tmp_path / "release.parquet")
     assert len(bins) == CLASSES
     assert all(counts == [1] * 128 for counts in bins.values())
+
+
+def test_the_other_gateway_takes_all_reports_while_one_is_gone(
+    tmp_path: Path, design_keys: DesignKeys
+) -> None:
+    with build(*settings_in(tmp_path, design_keys, "service.gateways=2")) as service:
+        records = one_bin_each(service.task, CLASSES)
+        senders, too = Senders(service, records), Senders(service, records)  # the same ones, at the same time
+        for number, victim in enumerate(service.gateways.handles.values(), 1):
+            while senders.sent() < number * len(records) // 4:
+                time.sleep(0.001)
+            os.kill(ask(victim.pid.remote()), signal.SIGKILL)
+            before = senders.sent()
+            while senders.sent() < before + len(records) // 8:  # nobody tends: it does not listen again
+                time.sleep(0.01)
+            while not all(each["listens"] for each in service.gateways.state()):
+                service.tend()
+        senders.join()
+        too.join()
+
+        assert senders.sent() == too.sent() == len(records)
+        outboxes = [*senders.outboxes, *too.outboxes]
+        assert sum(outbox.counts.refused + outbox.counts.dropped for outbox in outboxes) == 0
+        handovers = [service.release(batch) for batch in service.batches()]
+        service.open(handovers, tmp_path / "release.parquet")
+        bins = opened_bins(tmp_path / "release.parquet")
+        assert len(bins) == CLASSES
+        assert all(counts == [1] * 128 for counts in bins.values())
 
 
 def test_shards_are_added_and_drained_while_reports_arrive(tmp_path: Path, design_keys: DesignKeys) -> None:

@@ -35,8 +35,12 @@ def config(tmp_path: Path, design_keys: DesignKeys) -> Path:
     return up.config_in(tmp_path, design_keys)
 
 
-def test_sigterm_drains_like_down(config: Path) -> None:
-    service = up.Service(config)
+def test_sigterm_drains_like_down_with_all_gateways(call: Call, config: Path) -> None:
+    service = up.Service(config, "service.gateways=2")
+    assert "2 gateways share the next address\n" in service.lines
+    while (answer := call("status", config))[0]:
+        assert "starting or draining" in answer[2], answer
+    assert "2 of 2 gateways take reports" in answer[2]
     processes = family(service.process.pid)
     service.process.send_signal(signal.SIGTERM)
     assert service.wait() == 0

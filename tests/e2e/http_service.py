@@ -68,6 +68,9 @@ class HttpService(OneShard):
         self.asked += 1
         return self.gone
 
+    async def beside(self) -> list[str]:
+        return ["gateway-1"]
+
     async def snapshots(self) -> Mapping[str, Snapshot | None]:
         self.asked += 1
         return {"shard-0": {"penrose_sums": {(): 3.0}}, "shard-1": None}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 SEED = 2
-ACTORS = ("gateway", "matcher", "directory", "shard-0", "shard-1", "service")
+ACTORS = ("gateway-0", "matcher", "directory", "shard-0", "shard-1", "service")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_the_service_is_ready(service: Topology) -> None:
             with error:
                 return error.code, ""
 
-    until(lambda: answer() == (200, '{"ready": true}'))
+    until(lambda: answer() == (200, '{"ready": true, "gateways": ["gateway-0"]}'))
 
 
 def test_the_task_can_be_fetched(service: Topology) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CLASSES = 2
 THREADS = 24
-BUSY = ("penrose_http_requests_total", "gateway", "reports", "429")
+BUSY = ("penrose_http_requests_total", "gateway-0", "reports", "429")
 
 
 @pytest.fixture(scope="module")

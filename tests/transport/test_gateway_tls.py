@@ -11,6 +11,7 @@ from tor.collection import Collection
 from transport.servers import certificate
 
 from penrose_ray.actors.gateway import Gateway
+from penrose_ray.actors.serving import Sharing
 from penrose_ray.errors import ConfigError, TransportError
 from penrose_ray.settings import TlsSettings
 from penrose_ray.transport import tls as tls_module
@@ -59,6 +60,26 @@ def test_known_clients_report_over_tls_and_strangers_do_not(
 
     assert collection.reports == 1
     assert fetch_task(url, task_id, dial=known) == fetch_task(f"http://127.0.0.1:{collection.port}", task_id)
+
+
+def test_two_gateways_share_the_second_port_too(
+    collection: Collection, tls: TlsSettings, tmp_path: Path
+) -> None:
+    known = TlsDial([pin_of(tls.certificate.read_bytes())], tmp_path / "client.pem", tmp_path / "client.key")
+
+    async def run(port: int) -> bytes:
+        shared = tls.model_copy(update={"port": port})
+        first, second = (Gateway(collection._gateway._intake, shared) for _ in range(2))
+        plain = await first.start("127.0.0.1", 0, Sharing.FIRST)
+        await second.start("127.0.0.1", plain, Sharing.JOINING)
+        await first.stop()
+        url = f"https://127.0.0.1:{port}"
+        found = await asyncio.to_thread(fetch_task, url, collection.task.task_id, dial=known)
+        await second.stop()
+        return found
+
+    with held_ports(1) as (port,):
+        assert asyncio.run(run(port)) == collection._gateway._intake.signed_task
 
 
 def test_a_certificate_that_cannot_be_read_is_a_transport_error(
