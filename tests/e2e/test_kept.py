@@ -22,6 +22,8 @@ from penrose_ray.aggregate.arrival import Arrival
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import ManualClock, SystemClock
 from penrose_ray.draft import task_from
+from penrose_ray.release.desk import Desk
+from penrose_ray.release.handover import make
 from penrose_ray.task import sign
 from penrose_ray.transport.http import HttpUploader
 from penrose_ray.wire import decode
@@ -62,6 +64,11 @@ class World:
             ((self.batch, _, _),) = [(each.batch, each.reports, each.sums) for each in shard.batches()]
             shard.close_batch(self.batch)
             self.sums = shard.sums(self.batch)
+            models = {each.class_id: each.gpu_model for each in matcher.classes()}
+            desk = Desk(settings.design_server.releases_dir, task, clock, settings.service.ledger_key_file)
+            desk.release(
+                self.batch, lambda: make(task, self.sums, models.__getitem__, task.cipher().encryptor())
+            )
             clock.advance(10 * DAY_S)
             shard.accept([self._arrival(matcher, self.records[OLD], now_s)])
         matcher._journal.close()
