@@ -57,9 +57,7 @@ def truth(service: Topology, home: Path) -> fleet.Truth:
         client, outbox = fleet.replay_client(
             trace, service.task, uploader, truth, clock=SystemClock(), seed=number
         )
-        while client.step(1000):
-            pass
-        client.finish()
+        fleet.play(client)
         while not outbox.flush():
             time.sleep(0.01)  # polls; nothing depends on its length
     return truth

@@ -11,13 +11,14 @@ import numpy as np
 
 from penrose_ray.actors.client import NOT_ENROLLED, Client, Enrolled
 from penrose_ray.capture.replay import ReplaySource
+from penrose_ray.clock import SystemClock
 from penrose_ray.histogram import BINS, Axis, CounterSet
 from penrose_ray.policy import OwnerPolicy
 from penrose_ray.task import SignedTask, Task, sign
 from penrose_ray.transport.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -138,6 +139,23 @@ def replay_client(
         moments=moments,
     )
     return client, outbox
+
+
+def play(client: Client) -> None:
+    """To the end of the client's recording, with its last reports."""
+    while client.step(1000):
+        pass
+    client.finish()
+
+
+def played(folder: Path, task: Task, uploader: Uploader, truth: Truth, *, seed: int) -> Iterator[Outbox]:
+    """Outboxes of three clients with traces of their own, one after the other, each played to its end."""
+    for number in range(3):
+        trace = folder / f"client-{number}.json.gz"
+        write_trace(trace, seed=seed + number, rounds=4)
+        client, outbox = replay_client(trace, task, uploader, truth, clock=SystemClock(), seed=seed + number)
+        play(client)
+        yield outbox
 
 
 def counters_of(trace: Path) -> tuple[Counter, ...]:

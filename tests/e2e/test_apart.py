@@ -80,9 +80,7 @@ def sent(url: str, trace: Path, signed: bytes) -> fleet.Truth:
     truth, task = fleet.Truth(), verify(signed)
     uploader = HttpUploader(url, task.task_id)
     client, outbox = fleet.replay_client(trace, task, uploader, truth, clock=SystemClock(), seed=3)
-    while client.step(1000):
-        pass
-    client.finish()
+    fleet.play(client)
     assert outbox.flush()
     assert outbox.counts.refused == outbox.counts.dropped == 0
     return truth

@@ -123,9 +123,7 @@ def service(
 
 
 def run(client: Client) -> None:
-    while client.step(1000):
-        pass
-    client.finish()
+    fleet.play(client)
 
 
 def plain_signatures(task: Task) -> list[Signature]:

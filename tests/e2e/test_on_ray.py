@@ -22,7 +22,6 @@ from waiting import until
 from penrose_ray.actors.cluster import requested_cpus
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
-from penrose_ray.clock import SystemClock
 from penrose_ray.errors import TransportError
 from penrose_ray.settings import load_settings
 from penrose_ray.snippet.minhash import Signature
@@ -79,15 +78,7 @@ def test_decrypted_sums_equal_plain_sums_over_http_with_a_shard_killed(
     truth = fleet.Truth()
     uploader = RepeatingUploader(service)
     first_pid = ask(service.pool.working["shard-0"].pid.remote())
-    for number in range(3):
-        trace = tmp_path / f"client-{number}.json.gz"
-        fleet.write_trace(trace, seed=SEED + number, rounds=4)
-        client, outbox = fleet.replay_client(
-            trace, service.task, uploader, truth, clock=SystemClock(), seed=SEED + number
-        )
-        while client.step(1000):
-            pass
-        client.finish()
+    for outbox in fleet.played(tmp_path, service.task, uploader, truth, seed=SEED):
         while not outbox.flush():
             time.sleep(0.01)  # polls; nothing depends on its length
         assert outbox.counts.refused == 0

@@ -9,7 +9,6 @@ import pytest
 from e2e import fleet
 from e2e.local_service import LocalService, assert_equal, local_service
 
-from penrose_ray.clock import SystemClock
 from penrose_ray.errors import TransportError
 
 if TYPE_CHECKING:
@@ -71,15 +70,7 @@ def test_decrypted_sums_equal_plain_sums_through_crashes_and_repeats(
     backend.kill_in_flight_at = {9, 31}
     truth = fleet.Truth()
     uploader = FlakyUploader(intake, shard)
-    for number in range(3):
-        trace = tmp_path / f"client-{number}.json.gz"
-        fleet.write_trace(trace, seed=SEED + number, rounds=4)
-        client, outbox = fleet.replay_client(
-            trace, intake.task, uploader, truth, clock=SystemClock(), seed=SEED + number
-        )
-        while client.step(1000):
-            pass
-        client.finish()
+    for outbox in fleet.played(tmp_path, intake.task, uploader, truth, seed=SEED):
         assert len(outbox) == 0
     assert shard.starts == 4, "one kill between commits, two in flight"
     assert uploader.repeated >= 3
