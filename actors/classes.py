@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penrose_ray.snippet.journal import SnippetClass
+    from penrose_ray.task import Task
 
 _SETTLED = 2
 """Times that reports are regrouped: the second one finds those that were under way."""
@@ -55,8 +56,9 @@ class Parts(Protocol):
 class Classes:
     """Names are hexadecimal, as in frames. A call that was interrupted may be repeated."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, task: Task) -> None:
         self._parts = parts
+        self._has_noise = task.noise_sigma > 0
 
     def list(self) -> list[dict[str, str]]:
         """Every class that was ever founded, with the one that it was merged into."""
@@ -74,8 +76,14 @@ class Classes:
         """Hand the sums of both over as one from the next release on.
 
         Raises:
-            ConfigError: no such classes, or of two GPU models.
+            ConfigError: no such classes, or of two GPU models; or the task has noise, which hides r reports
+                of a client in a sum: a merged one could hold r of each class.
         """
+        if self._has_noise:
+            raise ConfigError(
+                "Classes of a task with noise are not merged: it hides what a client may send of one class.",
+                remedy="Add the opened sums of both classes up in the analysis.",
+            )
         self._parts.merge(_id(kept), _id(gone))
         return kept
 

@@ -163,7 +163,7 @@ class Topology:
             self.gateways,
             self.task,
         )
-        self.classes = Classes(shards)
+        self.classes = Classes(shards, self.task)
         releases = settings.design_server.releases_dir.absolute()
         key_file = settings.service.ledger_key_file
         self._releaser = Releaser(self.signed_task, releases, shards, key_file, self._clock, quote=quote)

@@ -119,7 +119,7 @@ def test_a_split_takes_along_what_is_nearer_and_all_of_it(local: Local) -> None:
     other = local.report(4, signature(local, 4))
     local.report(5, signature(local, 4))
     local.report(6, signature(local, 3))
-    classes = Classes(local)
+    classes = Classes(local, local.task)
     (only,) = classes.list()
     assert local.weights() == {only["class_id"]: 7}
     with pytest.raises(ConfigError, match="founded"):
@@ -137,7 +137,7 @@ def test_a_split_takes_along_what_is_nearer_and_all_of_it(local: Local) -> None:
 def test_merged_classes_are_listed_with_the_name_that_stays(local: Local) -> None:
     local.report(0, signature(local, 0))
     local.report(1, signature(local, 80))
-    classes = Classes(local)
+    classes = Classes(local, local.task)
     kept, gone = (each["class_id"] for each in classes.list())
     classes.merge(kept, gone)
     assert {each["class_id"]: each["merged_into"] for each in classes.list()} == {kept: "", gone: kept}
@@ -146,7 +146,7 @@ def test_merged_classes_are_listed_with_the_name_that_stays(local: Local) -> Non
 def test_a_merge_is_undone_with_the_reports_that_came_since(local: Local) -> None:
     local.report(0, signature(local, 0))
     other = local.report(1, signature(local, 80))
-    classes = Classes(local)
+    classes = Classes(local, local.task)
     kept, gone = (each["class_id"] for each in classes.list())
     classes.merge(kept, gone)
     for number in (2, 3):
@@ -162,18 +162,30 @@ def test_a_split_finds_reports_of_what_was_merged(local: Local) -> None:
     for number in (1, 2):
         local.report(number, signature(local, 80))
     other = local.report(3, signature(local, 84))
-    classes = Classes(local)
+    classes = Classes(local, local.task)
     kept, gone = (each["class_id"] for each in classes.list())
     classes.merge(kept, gone)
     new = classes.split(kept, other.hex())
     assert local.weights() == {kept: 1, gone: 2, new: 1}
 
 
+def test_classes_of_a_task_with_noise_are_not_merged(local: Local, make_task: Callable[..., Task]) -> None:
+    """A client may send r reports of each: more than the noise of one sum hides."""
+    noisy = make_task(slot_profile="plain3072", noise_sigma=400.0, noise_epsilon=6.0, noise_delta=1e-5)
+    local.report(0, signature(local, 0))
+    local.report(1, signature(local, 80))
+    classes = Classes(local, noisy)
+    kept, gone = (each["class_id"] for each in classes.list())
+    with pytest.raises(ConfigError, match="noise"):
+        classes.merge(kept, gone)
+    assert {each["merged_into"] for each in classes.list()} == {""}
+
+
 @pytest.mark.parametrize("name", ["x", "00", "00" * 16])
 def test_what_is_no_class_is_refused(local: Local, name: str) -> None:
     local.report(0, signature(local, 0))
-    (only,) = Classes(local).list()
+    (only,) = Classes(local, local.task).list()
     with pytest.raises(ConfigError):
-        Classes(local).merge(only["class_id"], name)
+        Classes(local, local.task).merge(only["class_id"], name)
     with pytest.raises(ConfigError):
-        Classes(local).split(name, "11" * 32)
+        Classes(local, local.task).split(name, "11" * 32)
