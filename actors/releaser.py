@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penrose_ray.clock import SystemClock
+from penrose_ray.errors import JournalError
 from penrose_ray.release.desk import Desk
 from penrose_ray.release.handover import Handover, Made, make
 from penrose_ray.task import verify
@@ -86,6 +87,12 @@ class Releaser:
         classes = self._shards.classes()
         models = {each.class_id: each.gpu_model for each in classes}
         into = {each.class_id: each.alias_of for each in classes if each.alias_of is not None}
+        if unknown := {part.class_id for part in parts} - models.keys():
+            raise JournalError(
+                f"The class journal does not know {len(unknown)} classes of batch {batch}, among them "
+                f"{min(unknown).hex()}: it is older than the shards' journals.",
+                remedy="Restore its newest backup; the batch is kept and handed over then.",
+            )
         made = make(self._task, parts, models.__getitem__, self._encryptor, into=into)
         RELEASES.add()
         RELEASED_SUMS.add(len(made.handover.entries), gate="passed")

@@ -205,6 +205,21 @@ def test_what_a_service_missed_is_made_up_once(world: World, design_keys: Design
     assert sorted(np.sum(opened, axis=0)) == [0] * 126 + [1, 1]
 
 
+def test_classes_older_than_the_shards_are_told_and_the_batch_waits_for_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handovers, batch = world.start(), world.take()
+    world.clock.advance(DAY_S)
+    with monkeypatch.context() as older:
+        older.setattr(world._matcher, "classes", list)
+        assert attempt(handovers) == ([], [batch])
+        failing = handovers.state()["failing"]
+        assert isinstance(failing, dict)
+        assert "older than the shards' journals" in failing[str(batch)]
+    world.clock.advance(3600)
+    assert attempt(handovers) == ([batch], [])
+
+
 def test_a_failure_is_told_tried_again_ever_later_and_holds_up_no_other_batch(world: World) -> None:
     handovers = world.start()
     first, second = world.take(hours_ago=6), world.take()
