@@ -43,6 +43,8 @@ _PAGE: Final = 1000
 _CACHE_KIB: Final = 65_536
 _CHECKPOINT_PAGES: Final = 128
 """2 MiB: SQLite's own 1,000 pages of this size would stop intake for a fifth of a second at a time."""
+_BUSY_MS: Final = 5000
+"""For whoever reads the file at the moment."""
 _IN_USE: Final = "in_use"
 
 
@@ -71,6 +73,7 @@ class Journal:
                 self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
                 self._db.execute("PRAGMA secure_delete = ON")
                 self._db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+                self._db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
                 if self.number(_IN_USE):  # the last process did not close it
                     verify(self._db)
                 for entries in stored(self._db):
@@ -266,7 +269,11 @@ class Journal:
         """
         with self._typed_errors():
             self._db.execute("PRAGMA incremental_vacuum").fetchall()
-            (is_busy, *_) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._db.execute("PRAGMA busy_timeout = 0")  # reports wait meanwhile; the next call tries again
+            try:
+                (is_busy, *_) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         return not is_busy
 
     def close(self) -> None:
