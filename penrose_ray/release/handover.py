@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -212,8 +212,10 @@ def make(
 ) -> Made:
     """Like `build`, with the ids of what passed; `into` says what class another one was merged into.
 
-    A merged sum needs reports for each of its classes: a client may have reported all of them.
+    A merged sum needs reports for each of its classes: a client may have reported all of them. So does one
+    whose reports came after the merge, which all stand under the class that was kept.
     """
+    merged = Counter(_last(each, into or {}) for each in into or {})
     grouped: dict[tuple[ClassId, int], dict[float, list[PartialSum]]] = defaultdict(lambda: defaultdict(list))
     batches = set()
     for part in parts:
@@ -224,11 +226,10 @@ def make(
     passing: list[tuple[ClassId, int, list[PartialSum]]] = []
     withheld: list[int] = []
     for (class_id, _), shares in sorted(grouped.items()):
-        bundles = [
-            one for _, group in sorted(shares.items()) for one in bundled(task, group, _classes(group))
-        ]
-        passed = [bundle for bundle in bundles if _passes(task, bundle)]
-        withheld.extend(_weight(bundle) for bundle in bundles if not _passes(task, bundle))
+        classes = 1 + merged[class_id]
+        bundles = [one for _, group in sorted(shares.items()) for one in bundled(task, group, classes)]
+        passed = [bundle for bundle in bundles if _passes(task, bundle, classes)]
+        withheld.extend(_weight(bundle) for bundle in bundles if not _passes(task, bundle, classes))
         passing.extend((class_id, number, bundle) for number, bundle in enumerate(passed))
     seal = _Seal(task, gpu_model_of, encryptor, sample)
     handover = Handover(
@@ -238,10 +239,6 @@ def make(
         withheld=Withheld(sums=len(withheld), reports=sum(withheld)),
     )
     return Made(handover, tuple(_ids(bundle) for _, _, bundle in passing))
-
-
-def _classes(parts: Iterable[PartialSum]) -> int:
-    return len({part.class_id for part in parts})
 
 
 def _last(class_id: ClassId, into: Mapping[ClassId, ClassId]) -> ClassId:
@@ -254,9 +251,9 @@ def _last(class_id: ClassId, into: Mapping[ClassId, ClassId]) -> ClassId:
     return class_id
 
 
-def _passes(task: Task, bundle: list[PartialSum]) -> bool:
+def _passes(task: Task, bundle: list[PartialSum], classes: int) -> bool:
     try:
-        passes(task, _weight(bundle), _classes(bundle))
+        passes(task, _weight(bundle), classes)
     except GateError:
         return False
     return True

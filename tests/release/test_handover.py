@@ -139,3 +139,9 @@ def test_an_inconsistent_handover_is_refused(
     altered = msgspec.structs.replace(handover, entries=(msgspec.structs.replace(first, **changes), *rest))
     with pytest.raises(ReleaseFormatError, match=reason):
         decode(altered.encode())
+
+
+def test_reports_that_came_after_a_merge_need_the_same(task: Task, parts: Parts) -> None:
+    a, b = (parts.one(name, 1).class_id for name in "ab")
+    made = make(task, [parts.one("b", 9)], model_of, parts.encryptor, into={a: b})
+    assert made.handover.withheld == Withheld(sums=1, reports=9)
