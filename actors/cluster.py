@@ -159,7 +159,8 @@ def _require_room(settings: Settings) -> None:
     raise PlacementError(
         f"The actor graph needs {text}{'' if short else ', and they are not free on the same nodes'}.",
         remedy="Add nodes or end what holds them; start nodes for shards with --resources; lower "
-        "service.shards, clients, or the gpus of clients whose programs run on CPUs.",
+        "service.gateways (several must be on this node), service.shards, clients, or the gpus of clients "
+        "whose programs run on CPUs.",
     )
 
 

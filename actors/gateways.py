@@ -141,6 +141,7 @@ class Gateways:
         self.handles = handles
         self._host, self.port = host, port
         self._faults: dict[str, str] = {}
+        self._waiting: dict[str, int] = {}
 
     def start(self, timeout_s: float) -> None:
         """Let all listen.
@@ -156,10 +157,11 @@ class Gateways:
         """Let those listen that do not, after a restart; whoever cannot is asked again the next time."""
         found = self._looks()
         listening = {name for name, state in found.items() if state.port}
-        faults = dict.fromkeys(self.handles.keys() - found.keys(), _AWAY)
+        away = self.handles.keys() - found.keys()  # one that is too busy to answer listens all the same
+        faults = dict.fromkeys(away, _AWAY)
         for name in sorted(found.keys() - listening):
             try:
-                self._listen(self.handles[name], _START_TIMEOUT_S, beside=bool(listening))
+                self._listen(self.handles[name], _START_TIMEOUT_S, beside=bool(listening or away))
                 listening.add(name)
             except (PenroseError, RayError, OSError) as error:
                 faults[name] = str(error)
@@ -176,8 +178,9 @@ class Gateways:
         self.port = ask(handle.start.remote(self._host, self.port, sharing), timeout_s)
 
     def waiting(self) -> int:
-        """Reports that no shard has taken yet."""
-        return sum(each.waiting for each in self._looks().values())
+        """Reports that no shard has taken yet; of a gateway too busy to answer, as many as it said last."""
+        self._waiting |= {name: state.waiting for name, state in self._looks().items()}
+        return sum(self._waiting.values())
 
     def state(self) -> list[dict[str, Any]]:
         """How each does, ready for JSON."""

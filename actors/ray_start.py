@@ -53,7 +53,7 @@ def start_local(**options: Any) -> None:  # noqa: ANN401 - as ray.init takes the
 def _note_ends() -> None:
     """Let handles of processes know of ends: those of a failed start would warn of each one as a leak."""
     for each in gc.get_objects():
-        if isinstance(each, subprocess.Popen):
+        if issubclass(type(each), subprocess.Popen):  # isinstance would ask a dead weak reference
             each.poll()
 
 

@@ -60,7 +60,7 @@ class Slow(OneShard):
         self.delayed.clear()
         self.asked.clear()
         under_way = asyncio.create_task(self.intake.take(body))
-        await self.asked.wait()
+        await asyncio.wait_for(self.asked.wait(), 60)
         (first,) = self.matcher.classes()
         self.matcher.split(first.class_id, signature.to_bytes())
         self.intake.forget_classes()
