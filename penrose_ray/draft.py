@@ -89,8 +89,11 @@ def task_from(file: TomlFile, key: PublicKey) -> Task:
 
 def _check(file: TomlFile, task: Task) -> None:
     """`task.check`, whose error says which line, variable or option gave the value."""
-    sets = "counters" if "counters" in file.table["task"] else "counter_sets"
-    each_set = ((sets, each.check) for each in task.counter_sets)
+    given = len(file.table["task"].get("counter_sets", ()))
+    each_set = (
+        (f"counter_sets.{place}" if place < given else "counters", each.check)
+        for place, each in enumerate(task.counter_sets)
+    )
     checks: tuple[tuple[str, Callable[[], object]], ...] = (
         ("slot_profile", task.profile),
         *each_set,
