@@ -48,6 +48,11 @@ _NAMES: Final = {
     KEY_SERVER: "the keys of a key server",
     SERVICE_KEY: "the key of an aggregation service",
 }
+_MAKERS: Final = {
+    DESIGN_KEYS: "penrose keys new",
+    ISSUER_KEYS: "penrose issuer new",
+    KEY_SERVER: "penrose keyserver new",
+}
 RESTORE: Final = "Restore it from its backup."
 
 
@@ -86,7 +91,7 @@ def read_secret(path: Path | str, kind: int, *, passphrase: bytes | None, token:
         KeyPermissionError: others than its owner can read or write it.
         KeyFormatError: damaged, of another kind or version, or it does not open with what was given.
     """
-    raw = _read_private(Path(path))
+    raw = _read_private(Path(path), remedy=_absent(path, kind))
     if len(raw) < _HEADER_BYTES or not raw.startswith(_MAGIC):
         raise KeyFormatError(f"{path} is not a file of penrose-ray's secrets, or damaged.", remedy=RESTORE)
     found, version, code = raw[len(_MAGIC) : _HEADER_BYTES]
@@ -169,7 +174,13 @@ def _protected(kind: int, body: bytes, passphrase: bytes | None, token: Wrapping
     return header + wrapping.wrap(body, header)
 
 
-def _read_private(path: Path) -> bytes:
+def _absent(path: Path | str, kind: int) -> str:
+    if maker := _MAKERS.get(kind):
+        return f"Make new keys with: {maker} {shlex.quote(str(path))}"
+    return f"Give the right path of {_NAMES[kind]}, or restore it from its backup."
+
+
+def _read_private(path: Path, *, remedy: str = RESTORE) -> bytes:
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -180,7 +191,4 @@ def _read_private(path: Path) -> bytes:
                 )
             return file.read()
     except FileNotFoundError as error:
-        raise KeyMissingError(
-            f"There is no file {path}.",
-            remedy=f"Make new keys with: penrose keys new {shlex.quote(str(path))}",
-        ) from error
+        raise KeyMissingError(f"There is no file {path}.", remedy=remedy) from error

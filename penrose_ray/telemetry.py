@@ -286,7 +286,7 @@ DISK_MARK_BYTES = _made(
 PURGED_BATCHES = _made(
     Kind.COUNTER,
     "purged_batches_total",
-    "Batches whose rows were deleted 48 hours after their release.",
+    "Batches whose rows were deleted, 48 hours after they were closed and once they were handed over.",
     unit="batches",
 )
 ARCHIVED_BATCHES = _made(

@@ -32,11 +32,12 @@ def merge(
     gone: Annotated[str, typer.Argument(help="The class that becomes another name for it.")],
     overrides: SetOption = None,
 ) -> None:
-    """Hand over the sums of two classes as one, from the next release on, for ever.
+    """Hand over the sums of two classes as one, from the next release on.
 
     Example: penrose classes merge configs/fleet.toml 6f1c... 90ab...
 
-    The gate asks for more reports of a merged sum, because a client may have reported both classes.
+    The gate asks for more reports of a merged sum, because a client may have reported both classes. A task
+    with noise merges none. To undo it, split off the snippet that founded the class that is gone.
     """
     request(folder_of(config, overrides), "merge", kept, gone)
     say(f"{gone} is another name of {kept}")

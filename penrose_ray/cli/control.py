@@ -113,6 +113,8 @@ class _Handler(socketserver.StreamRequestHandler):
         else:
             try:
                 answer = {"result": command(*arguments)}
+            except ConfigError as error:
+                answer = {"error": error.message, "wrong": error.remedy}
             except Exception as error:  # noqa: BLE001 - the caller must hear of it, the service goes on
                 answer = {"error": str(error) or type(error).__name__}
         with contextlib.suppress(BrokenPipeError):
@@ -124,6 +126,7 @@ def request(folder: Path, command: str, *arguments: str, timeout_s: float = _TIM
 
     Raises:
         SlowError: it has not answered in time.
+        ConfigError: it refused what it was asked for.
         TransportError: no service answers there, or it could not do it.
     """
     path = folder / SOCKET
@@ -143,6 +146,8 @@ def request(folder: Path, command: str, *arguments: str, timeout_s: float = _TIM
             f"No service answers at {path}: {error}.", remedy="Start it with penrose up CONFIG."
         ) from error
     answer = json.loads(raw or b'{"error": "the service ended"}')
+    if "wrong" in answer:
+        raise ConfigError(answer["error"], remedy=answer["wrong"])
     if "error" in answer:
         raise TransportError(f"The service could not: {answer['error']}", remedy="Look at its log.")
     return answer["result"]

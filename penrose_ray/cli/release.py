@@ -169,6 +169,11 @@ def open_release(  # noqa: PLR0913, PLR0917 - each argument is an option of the 
     asked first. With --keys this command is the design server, on a machine of its own: copy the service's
     directory of releases there. What does not agree with its ledger, or was opened before, is refused.
     """
+    if keys is None and (task or signer):
+        raise ConfigError(
+            "--task and --ledger-signer would not be used without --keys.",
+            remedy="Give --keys, or the service's configuration alone.",
+        )
     if keys is None:
         settings, _ = load_settings(place, tuple(overrides or ()))
         if not settings.design_server.is_here:

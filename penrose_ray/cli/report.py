@@ -44,6 +44,10 @@ def report(
     from penrose_ray.analyse.released import read_histograms  # noqa: PLC0415 - pandas
     from penrose_ray.analyse.report import write  # noqa: PLC0415 - matplotlib
 
+    if signer and not ledger:
+        raise ConfigError(
+            "--ledger-signer would not be used: no ledger is named.", remedy="Name it with --ledger."
+        )
     histograms = read_histograms(releases, batches="sum", labels=labels)
     known = _run(run) if run else {}
     if ledger:

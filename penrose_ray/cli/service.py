@@ -225,7 +225,7 @@ def folder_of(config: Path, overrides: list[str] | None) -> Path:
 
 
 def status(config: ConfigArgument, overrides: SetOption = None, form: FormatOption = Format.TABLE) -> None:
-    """Print shards, load, buckets, the scaler's decisions and hand-overs of the service that runs here.
+    """Print shards, load, gateways, the scaler's decisions and hand-overs of the service that runs here.
 
     Example: penrose status configs/fleet.toml --format json
     """

@@ -34,6 +34,8 @@ def verify(
 
     Exit code 65 when anything is wrong.
     """
+    if proof and not report:
+        raise ConfigError("--proof would not be used: no report is named.", remedy="Name it with --report.")
     pinned = hexadecimal("--ledger-signer", signer) if signer else None
     raw = content_of(ledger, ConfigError)
     with naming(ledger):

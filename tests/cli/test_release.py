@@ -61,6 +61,7 @@ def test_a_client_checks_that_its_report_is_in_the_ledger(call: Call, tmp_path: 
         ("head", 0, 0),
         ("release", 5, 1),
     ]
+    assert call("verify", desk.ledger_path, "--proof", tmp_path / "proof.json")[0] == 10, "of which report?"
     other = members[0][0].hex()
     code, out, err = call("verify", desk.ledger_path, *given[:3], other, *given[4:])
     assert (code, out) == (65, "")
@@ -277,5 +278,7 @@ def test_each_signing_key_in_the_other_s_place_is_told_which_one_is_meant(
     ):
         code, _, err = call(*command, "--ledger-signer", design)
         assert (code, f"{design} is the design server's key" in err) == (10, True), err
+    code, _, err = call("release", "open", tmp_path / "s.toml", "--ledger-signer", desk.signer.hex())
+    assert (code, "would not be used without --keys" in err) == (10, True), err
     code, _, err = call("task", "show", task, "--signer", desk.signer.hex())
     assert (code, "penrose release list print is the ledger's" in err) == (13, True), err

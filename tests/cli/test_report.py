@@ -100,6 +100,7 @@ def test_what_does_not_fit_together_is_named(
         ([second, "--ledger", other.ledger], 65, "ledger of another task"),
         ([second, "--ledger", released.ledger, "--signer", "00" * 32], 65, "not signed"),
         ([second, "--ledger", released.ledger, "--signer", "zz"], 10, "not hexadecimal"),
+        ([second, "--ledger-signer", "00" * 32], 10, "would not be used"),
         ([second, "--ledger", tmp_path / "none"], 10, "cannot be read"),
         ([second, "--run", first], 10, "not the summary of a run"),
         ([second, "--labels", tmp_path / "none"], 10, "There is no file"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penrose_ray.crypto.key_share import read_share
 from penrose_ray.crypto.keyfile import DesignKeys, read_keys, write_keys
 from penrose_ray.errors import ConfigError, KeyFormatError, KeyMissingError, KeyPermissionError
 
@@ -64,6 +65,8 @@ def test_keys_are_never_overwritten(tmp_path: Path, design_keys: DesignKeys) -> 
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(KeyMissingError, match="penrose keys new"):
         read_keys(tmp_path / "none")
+    with pytest.raises(KeyMissingError, match="right path of a key share"):
+        read_share(tmp_path / "none")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602])
