@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from chaos.senders import Senders
 from e2e.reports import one_bin_each, opened_bins
 from e2e.service_config import settings_in
+from waiting import until
 
 from penrose_ray.actors.remote import ask
 from penrose_ray.actors.topology import build
@@ -46,12 +46,9 @@ def test_sums_are_exact_whichever_actor_is_killed_under_load(service: Topology, 
     for share, pid in enumerate(pids.values()):
         before = senders.sent()
         senders.add(records[share :: len(pids)])
-        while senders.sent() == before:
-            time.sleep(0.001)
+        until(lambda sent=before: senders.sent() > sent)
         os.kill(pid, signal.SIGKILL)
-        while any(len(outbox) for outbox in senders.outboxes):
-            service.tend()
-            time.sleep(0.05)
+        until(lambda: not any(len(outbox) for outbox in senders.outboxes), service.tend)
     senders.join()
 
     assert senders.sent() == len(records)
@@ -69,21 +66,22 @@ def test_the_other_gateway_takes_all_reports_while_one_is_gone(
 ) -> None:
     with build(*settings_in(tmp_path, design_keys, "service.gateways=2")) as service:
         records = one_bin_each(service.task, CLASSES)
-        senders, too = Senders(service, records), Senders(service, records)  # the same ones, at the same time
-        for number, victim in enumerate(service.gateways.handles.values(), 1):
-            while senders.sent() < number * len(records) // 4:
-                time.sleep(0.001)
+        both = [Senders(service, []), Senders(service, [])]  # the same reports, at the same time
+        for number, victim in enumerate(service.gateways.handles.values()):
+            before = sum(each.sent() for each in both)
+            for each in both:
+                each.add(records[2 * number :: 4])
+            until(lambda sent=before: sum(each.sent() for each in both) > sent)
             os.kill(ask(victim.pid.remote()), signal.SIGKILL)
-            before = senders.sent()
-            while senders.sent() < before + len(records) // 8:  # nobody tends: it does not listen again
-                time.sleep(0.01)
-            while not all(each["listens"] for each in service.gateways.state()):
-                service.tend()
-        senders.join()
-        too.join()
+            for each in both:
+                each.add(records[2 * number + 1 :: 4])
+            until(lambda: not any(len(outbox) for each in both for outbox in each.outboxes))  # nobody tends
+            until(lambda: all(each["listens"] for each in service.gateways.state()), service.tend)
+        for each in both:
+            each.join()
 
-        assert senders.sent() == too.sent() == len(records)
-        outboxes = [*senders.outboxes, *too.outboxes]
+        assert [each.sent() for each in both] == [len(records)] * 2
+        outboxes = [outbox for each in both for outbox in each.outboxes]
         assert sum(outbox.counts.refused + outbox.counts.dropped for outbox in outboxes) == 0
         handovers = [service.release(batch) for batch in service.batches()]
         service.open(handovers, tmp_path / "release.parquet")
@@ -96,14 +94,10 @@ def test_shards_are_added_and_drained_while_reports_arrive(tmp_path: Path, desig
     with build(*settings_in(tmp_path, design_keys, "service.most_shards=4")) as service:
         records = one_bin_each(service.task, CLASSES)
         senders = Senders(service, records)
-        while senders.sent() < len(records) // 4:
-            time.sleep(0.01)  # polls; nothing depends on its length
+        until(lambda: senders.sent() >= len(records) // 4)
         service.pool.grow(2)
-        while len(service.pool.working) < 4:
-            service.pool.load()
-            time.sleep(0.05)
-        while senders.sent() < len(records) // 2:
-            time.sleep(0.01)  # polls; nothing depends on its length
+        until(lambda: len(service.pool.working) == 4, service.pool.load)
+        until(lambda: senders.sent() >= len(records) // 2)
         service.pool.shrink()
         service.pool.shrink()
         senders.join()
