@@ -46,7 +46,7 @@ def show(
     Example: penrose config show configs/fleet.toml --set service.shards=4
 
     Variables such as PENROSE__SERVICE__PORT count for a service only, --set for services and simulations.
-    Passwords in addresses are hidden.
+    Passwords in addresses are hidden. Values of [task] are checked when a service starts or a task is signed.
     """
     file = TomlFile(config)
     kind = kind_of(file.table)
