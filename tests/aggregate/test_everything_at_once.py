@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from penrose_ray.aggregate.archive import Archive
 from penrose_ray.aggregate.arrival import Outcome, SumKey
@@ -269,11 +275,7 @@ class Everything(RuleBasedStateMachine):
 
 def test_whatever_happens_every_sum_holds_what_it_says(task: Task, reports: Reports) -> None:
     Everything.task, Everything.reports = task, reports
-    case = Everything.TestCase()
-    case.settings = settings(
-        max_examples=25,
-        stateful_step_count=40,
-        deadline=None,
-        report_multiple_bugs=False,
+    run_state_machine_as_test(
+        Everything,
+        settings=settings(max_examples=25, stateful_step_count=40, deadline=None, report_multiple_bugs=False),
     )
-    case.runTest()

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.moving import Placement, StalePlacementError
@@ -404,8 +410,7 @@ class MovingShards(RuleBasedStateMachine):
 
 def test_moving_buckets_lose_nothing_and_double_nothing(task: Task, reports: Reports) -> None:
     MovingShards.task, MovingShards.reports = task, reports
-    case = MovingShards.TestCase()
-    case.settings = settings(
-        max_examples=25, stateful_step_count=40, deadline=None, report_multiple_bugs=False
+    run_state_machine_as_test(
+        MovingShards,
+        settings=settings(max_examples=25, stateful_step_count=40, deadline=None, report_multiple_bugs=False),
     )
-    case.runTest()

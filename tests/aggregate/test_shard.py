@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from penrose_ray.aggregate.arrival import Arrival, Outcome, Row, SumKey
 from penrose_ray.aggregate.events import (
@@ -194,9 +201,9 @@ class ShardStates(RuleBasedStateMachine):
 
 def test_every_offer_is_answered_once_and_every_id_counts_once(task: Task) -> None:
     ShardStates.task = task
-    case = ShardStates.TestCase()
-    case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-    case.runTest()
+    run_state_machine_as_test(
+        ShardStates, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+    )
 
 
 def test_a_thinned_report_is_dropped_again_when_it_is_sent_again(task: Task) -> None:
