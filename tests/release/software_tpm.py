@@ -30,7 +30,7 @@ def software_tpm(folder: Path) -> Iterator[str]:
         yield f"swtpm:host=127.0.0.1,port={port}"
     finally:
         process.terminate()
-        process.wait()
+        process.wait(_START_S)
 
 
 def _started(swtpm: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
@@ -46,9 +46,15 @@ def _started(swtpm: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
         )
         while time.monotonic() < deadline and process.poll() is None:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port + 1)) == 0 and process.poll() is None:
+                if _answers(probe, port + 1) and process.poll() is None:
                     return process, port
     pytest.fail("swtpm did not start")
+
+
+def _answers(probe: socket.socket, port: int) -> bool:
+    """Whether somebody listens; the kernel may give the probe itself that port, and join it to itself."""
+    place = ("127.0.0.1", port)
+    return probe.connect_ex(place) == 0 and probe.getsockname() != place
 
 
 def _free_pair() -> int:
