@@ -152,8 +152,9 @@ class Spool:
                 self.dropped += 1
                 raise
             self._next, self._count, self._bytes = number + 1, self._count + 1, self._bytes + len(sealed)
-            while self._bytes > self._most_bytes:
-                self._drop_oldest()
+            with self._guard():
+                while self._bytes > self._most_bytes:
+                    self._drop_oldest()
 
     def first(self, now_s: float) -> Waiting | None:
         """The oldest record; what is too old or does not decrypt is dropped and counted."""
@@ -246,6 +247,8 @@ class Spool:
 
     def _drop_oldest(self) -> None:
         (number,) = self._db.execute("SELECT min(number) FROM waiting").fetchone()
+        if number is None:
+            raise sqlite3.DatabaseError("rows that were counted are gone")
         self.remove(number)
         self.dropped += 1
 

@@ -202,6 +202,16 @@ def test_a_row_out_of_order_is_the_spools_error_and_no_endless_loop(tmp_path: Pa
         assert "not where it belongs" in outbox.last_error.message
 
 
+def test_rows_that_are_gone_are_the_spools_error_and_no_endless_loop(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", KEY, most_bytes=2 * SEALED_BYTES) as spool:
+        for _ in range(2):
+            spool.put(RECORD, 0.0)
+        spool._db.execute("DELETE FROM waiting")
+        spool._bytes += SEALED_BYTES
+        with pytest.raises(SpoolError, match="are gone"):
+            spool.put(RECORD, 0.0)
+
+
 def test_a_spool_damaged_anywhere_is_the_spools_error_or_loses_what_lay_there(tmp_path: Path) -> None:
     path, damaged = tmp_path / "spool", tmp_path / "damaged"
     wanted = [bytes([number]) * 4096 for number in range(5)]
