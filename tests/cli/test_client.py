@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from e2e import fleet
 from e2e.http_party import serving
+from waiting import PROGRAM_S, program, until
 
 from penrose_ray.actors.issuer import application
 from penrose_ray.actors.parties import Party
@@ -292,14 +293,11 @@ def live(home: Path, gateway: str, design_keys: DesignKeys) -> list[str]:
 def running(options: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A daemon that watches by now; killed when it is still there at the end."""
     command = [sys.executable, "-m", "penrose_ray.cli.app", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
-        try:
-            assert daemon.stderr is not None
-            assert "watching opencl" in daemon.stderr.readline()
-            yield daemon
-        finally:
-            if daemon.poll() is None:
-                daemon.kill()
+    with program(command, stderr=subprocess.PIPE) as daemon:
+        assert daemon.stderr is not None
+        assert "watching opencl" in daemon.stderr.readline()
+        yield daemon
+        daemon.kill()
 
 
 def captured(call: Call, home: Path) -> dict[str, str]:
@@ -311,14 +309,15 @@ def captured(call: Call, home: Path) -> dict[str, str]:
 
 
 def wait_for_reports(daemon: subprocess.Popen[str], more_than: int = 0) -> None:
-    while len(Taker.taken) <= more_than and daemon.poll() is None:
-        threading.Event().wait(0.05)
+    until(lambda: len(Taker.taken) > more_than or daemon.poll() is not None)
 
 
 def test_off_stops_the_client_and_leaves_nothing(call: Call, home: Path, live: list[str]) -> None:
     with running(live) as daemon:
         assert call(*live)[0] == 10, "a second client on the same state"
-        subprocess.run([sys.executable, "-c", PROGRAM], env=captured(call, home), check=True)
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=captured(call, home), check=True, timeout=PROGRAM_S
+        )
         wait_for_reports(daemon)
         code, _, err = call("client", "off", "--state", home / "state")
         assert (code, daemon.wait(timeout=120)) == (0, 0), err
@@ -422,7 +421,7 @@ def test_what_the_task_asks_for_is_watched_unasked_and_env_follows(home: Path, l
             ["bash", "-c", shell],
         ):
             before = len(Taker.taken)
-            subprocess.run(command, check=True)
+            subprocess.run(command, check=True, timeout=PROGRAM_S)
             wait_for_reports(daemon, more_than=before)
             assert len(Taker.taken) > before
         daemon.send_signal(signal.SIGTERM)
@@ -520,7 +519,7 @@ def test_plain_http_over_a_network_is_warned_of_once(call: Call, home: Path) -> 
 
 def test_sigterm_ends_a_client_whole(home: Path, gateway: str) -> None:
     options = [sys.executable, "-m", "penrose_ray.cli.app", *map(str, arguments(home, gateway))]
-    with subprocess.Popen(options, stderr=subprocess.PIPE, text=True) as daemon:
+    with program(options, stderr=subprocess.PIPE) as daemon:
         assert daemon.stderr is not None
         daemon.stderr.readline()
         daemon.send_signal(signal.SIGTERM)

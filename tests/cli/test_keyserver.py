@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from e2e import fleet
 from transport.servers import certificate
+from waiting import program
 
 from penrose_ray.actors.parties import HttpKeyServer, Party
 from penrose_ray.clock import SystemClock
@@ -39,15 +40,13 @@ if TYPE_CHECKING:
 @contextmanager
 def process(*arguments: object) -> Iterator[str]:
     """A serving command in a process of its own: its address; SIGTERM must end it well."""
-    command = [sys.executable, "-m", "penrose_ray.cli.app", *map(str, arguments), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            line = server.stderr.readline()
-            assert "listening on " in line, line + server.stderr.read()
-            yield line.split("listening on ")[1].strip()
-        finally:
-            server.send_signal(signal.SIGTERM)
+    command = [sys.executable, "-m", "penrose_ray.cli.app", *arguments, "--port", "0"]
+    with program(command, stderr=subprocess.PIPE) as server:
+        assert server.stderr is not None
+        line = server.stderr.readline()
+        assert "listening on " in line, line
+        yield line.split("listening on ")[1].strip()
+        server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=120) == 0
 
 

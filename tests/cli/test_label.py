@@ -7,13 +7,13 @@ import re
 import stat
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from e2e import fleet
 from e2e.service_config import settings_in
 from transport.servers import certificate
+from waiting import program, until
 
 from penrose_ray.actors.topology import build
 from penrose_ray.analyse.frames import class_table, open_release
@@ -58,8 +58,7 @@ def truth(service: Topology, home: Path) -> fleet.Truth:
             trace, service.task, uploader, truth, clock=SystemClock(), seed=number
         )
         fleet.play(client)
-        while not outbox.flush():
-            time.sleep(0.01)  # polls; nothing depends on its length
+        until(outbox.flush)
     return truth
 
 
@@ -69,9 +68,7 @@ def desk(home: Path) -> Iterator[str]:
     pem, key = certificate(home, "desk", hosts=("127.0.0.1",))
     command = ["release", "serve", home / "a.task", home / "releases", "--port", "0", "--classes"]
     command += ["--certificate", pem, "--key", key]
-    with subprocess.Popen(
-        [sys.executable, "-m", "penrose_ray.cli.app", *map(str, command)], stderr=subprocess.PIPE, text=True
-    ) as process:
+    with program([sys.executable, "-m", "penrose_ray.cli.app", *command], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         yield process.stderr.readline().split()[-1]
         process.terminate()
@@ -154,9 +151,7 @@ def test_a_desk_that_was_not_told_to_answers_nothing(
     assert truth.counts
     receipt = reference(call, service, home, "gemm", fleet.GEMM)
     command = ["release", "serve", home / "a.task", home / "releases", "--port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "penrose_ray.cli.app", *map(str, command)], stderr=subprocess.PIPE, text=True
-    ) as process:
+    with program([sys.executable, "-m", "penrose_ray.cli.app", *command], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         url = process.stderr.readline().split()[-1]
         code, _, err = call("label", "ask", receipt, "--desk", url, "-o", home / "none.json")

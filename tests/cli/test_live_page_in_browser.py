@@ -13,8 +13,7 @@ import matplotlib.image as mpimg
 import numpy as np
 import pytest
 from e2e import browser, up
-
-from penrose_ray.cli.control import request
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,14 +33,17 @@ def live(service: up.Service) -> dict[str, Any]:
     return found
 
 
+def has_lines(points: list[dict[str, int]]) -> bool:
+    return len(points) >= 5 and points[-1]["reports"] >= 20
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, design_keys: DesignKeys) -> Iterator[up.Service]:
     config = up.config_in(tmp_path_factory.mktemp("live"), design_keys)
     config.write_text(config.read_text().replace("[service]", "[service]\nscale_every_s = 0.5"))
     started = up.Service(config)
     try:
-        while not (points := live(started)["points"]) or points[-1]["reports"] < 20 or len(points) < 5:
-            request(config.parent / "state", "ping")  # raises where the service has ended
+        until(lambda: has_lines(live(started)["points"]))
         yield started
     finally:
         started.process.send_signal(signal.SIGTERM)

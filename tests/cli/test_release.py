@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from release.conftest import Parts
 from transport.servers import certificate
+from waiting import program
 
 from penrose_ray.analyse.frames import open_release
 from penrose_ray.clock import ManualClock
@@ -151,7 +152,7 @@ def test_the_gatekeepers_command_answers_the_release_desk(
     options = [tmp_path / "a.task", "--ledger-signer", desk.signer.hex(), "--port", "0"]
     pem, key = certificate(tmp_path, "keeper", hosts=("127.0.0.1",))
     store = ["--store", tmp_path / "keeper.sqlite", "--certificate", pem, "--key", key, *theirs]
-    with subprocess.Popen([*command, *options, *store], stderr=subprocess.PIPE, text=True) as process:
+    with program([*command, *options, *store], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
         assert said.startswith("listening on https://127.0.0.1:")

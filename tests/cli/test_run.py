@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pytest
+from waiting import program
 
 from penrose_ray.actors.processes import family, is_alive
 from penrose_ray.crypto.keyfile import write_keys
@@ -152,12 +153,11 @@ def test_an_unknown_key_is_named_with_its_line_before_anything_starts(home: Path
 @contextmanager
 def running_until(home: Path, moment: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """A run in a session of its own that has said `moment`, and the rest of what it says."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "penrose_ray.cli.app", "run", str(LAPTOP), "--set", LONG_REPLAY],
+    with program(
+        [sys.executable, "-m", "penrose_ray.cli.app", "run", LAPTOP, "--set", LONG_REPLAY],
         cwd=home,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        text=True,
         start_new_session=True,
     ) as process:
         assert process.stderr is not None

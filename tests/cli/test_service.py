@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from e2e import up
+from waiting import until
 
 from penrose_ray.actors.processes import family, is_alive
 from penrose_ray.cli.control import ControlServer, RunningError, SlowError, refuse_if_running, request
@@ -38,9 +39,8 @@ def config(tmp_path: Path, design_keys: DesignKeys) -> Path:
 def test_sigterm_drains_like_down_with_all_gateways(call: Call, config: Path) -> None:
     service = up.Service(config, "service.gateways=2")
     assert "2 gateways share the next address\n" in service.lines
-    while (answer := call("status", config))[0]:
-        assert "starting or draining" in answer[2], answer
-    assert "2 of 2 gateways take reports" in answer[2]
+    code, _, err = call("status", config)
+    assert (code, "2 of 2 gateways take reports" in err) == (0, True), err
     processes = family(service.process.pid)
     service.process.send_signal(signal.SIGTERM)
     assert service.wait() == 0
@@ -61,11 +61,17 @@ def test_up_takes_reports_tells_its_state_and_goes_down_whole(
     call: Call, config: Path, service: up.Service
 ) -> None:
     found: dict[str, object] = {}
-    while not found.get("reports"):
+
+    def reports() -> int:
         code, out, err = call("status", config, "--format", "json")
         assert code == 0, err
-        (found,) = json.loads(out)
+        found.update(json.loads(out)[0])
+        (client,) = found["clients"]  # type: ignore[misc]
+        assert "error" not in client, client  # type: ignore[operator]
         found["reports"] = sum(shard["reports"] for shard in found["shards"])  # type: ignore[attr-defined]
+        return found["reports"]  # type: ignore[return-value]
+
+    until(reports)
     assert found["url"] == service.url
     assert 0 <= float(str(found["lag_s"])) < 60
     assert sum(shard["buckets"] for shard in found["shards"]) == 256  # type: ignore[attr-defined]

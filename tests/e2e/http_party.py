@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+_MOST_S = 300.0
+
 
 @contextmanager
 def serving(app: web.Application, secured: SSLContext | None = None) -> Iterator[str]:
@@ -24,9 +26,9 @@ def serving(app: web.Application, secured: SSLContext | None = None) -> Iterator
     thread.start()
     try:
         place = Place("127.0.0.1", 0, secured)
-        runner, port = asyncio.run_coroutine_threadsafe(listen(app, place), loop).result()
+        runner, port = asyncio.run_coroutine_threadsafe(listen(app, place), loop).result(_MOST_S)
         yield f"{'https' if secured else 'http'}://127.0.0.1:{port}"
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(_MOST_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import PROGRAM_S, end_with_stacks
 
 from penrose_ray.draft import task_from
 from penrose_ray.task import sign
@@ -60,28 +62,40 @@ class Service:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         )
         assert self.process.stderr is not None
         self.lines: list[str] = []
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if "the live page is at" in line:
-                self.page = line.split()[-1]
-            if "reports are taken at" in line:
-                self.url = line.split()[-1]
-                break
-        else:
-            pytest.fail("".join(self.lines))
+        late = threading.Timer(PROGRAM_S, end_with_stacks, [self.process])
+        late.start()
+        started = any(map(self._notes, self.process.stderr))
+        late.cancel()
+        assert started, "".join(self.lines)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
+
+    def _notes(self, line: str) -> bool:
+        """Whether it is the last line of the start."""
+        self.lines.append(line)
+        if "the live page is at" in line:
+            self.page = line.rsplit(maxsplit=1)[-1]
+        if "reports are taken at" in line:
+            self.url = line.rsplit(maxsplit=1)[-1]
+        return "reports are taken at" in line
 
     def _read(self) -> None:
         assert self.process.stderr is not None
         self.lines.extend(self.process.stderr)
 
     def wait(self) -> int:
-        code = self.process.wait(timeout=300)
-        self._reader.join()
+        try:
+            code = self.process.wait(timeout=300)
+        except subprocess.TimeoutExpired:
+            end_with_stacks(self.process)
+            self._reader.join(10)
+            pytest.fail("it does not end\n" + "".join(self.lines))
+        self._reader.join(10)
+        assert not self._reader.is_alive(), "a process that the service started has outlived it"
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code

@@ -32,6 +32,7 @@ def gateway() -> Iterator[Told]:
 def raw_server(answer: bytes) -> Iterator[str]:
     """A socket that sends any bytes to the first client."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
 
         def serve() -> None:
             connection, _ = listener.accept()
@@ -41,8 +42,10 @@ def raw_server(answer: bytes) -> Iterator[str]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            thread.join()
 
 
 @pytest.fixture

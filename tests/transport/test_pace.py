@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from transport.held import HeldUploader
+from waiting import until
 
 from penrose_ray.clock import ManualClock
 from penrose_ray.errors import TransportError
@@ -103,8 +104,7 @@ def test_sending_in_the_background_never_holds_up_put_and_flush() -> None:
     assert not outbox.flush()
     assert len(outbox) == 2
     uploader.release.set()
-    while not outbox.flush():
-        pass
+    until(outbox.flush)
     outbox.close()
     assert uploader.taken == [b"1", b"2"]
 
