@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     Call = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(autouse=True)
+def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that would work for an hour is told to have been too slow."""
+    for module in ("service", "classes"):
+        monkeypatch.setattr(f"penrose_ray.cli.{module}.LONG_S", 300.0)
+
+
 @pytest.fixture
 def config(tmp_path: Path, design_keys: DesignKeys) -> Path:
     return up.config_in(tmp_path, design_keys)
