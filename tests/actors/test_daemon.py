@@ -10,6 +10,7 @@ import needs
 import numpy as np
 import pytest
 from e2e import fleet
+from waiting import until
 
 from penrose_ray.actors.client import Client
 from penrose_ray.actors.daemon import HostClient
@@ -193,8 +194,7 @@ def test_what_waited_for_an_ended_program_is_freed(state: StateDirectory, design
         client.step()
         assert client._cutter._open
         program.writer.close()
-        while source._processes:
-            client.step()
+        until(lambda: not source._processes, client.step)
         assert client._cutter._open == {}
         assert client._waiting._seq == client._waiting._values == {}
     assert client.counts.snippets == 40
@@ -219,7 +219,7 @@ def test_unmodified_programs_that_end_leave_their_snippets_to_the_daemon(
         seen.append(int(CLIENT_SNIPPETS.value() - before))
         if left:
             command = [sys.executable, "-c", OPENCL_PROGRAM, str(left.pop(0))]
-            subprocess.run(command, env=environment, check=True)
+            subprocess.run(command, env=environment, check=True, timeout=300)
 
     counts = host.run(lambda: len(seen) > 3, wait=run_the_next, on_duty=lambda _: None)
     assert seen == [0, 1, 2, 3]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
+from waiting import until
 
 from penrose_ray.actors.encryptor import PoolEncryptor
 from penrose_ray.crypto.accumulate import Accumulator
@@ -23,8 +23,7 @@ def test_sums_of_a_pool_are_exact(make_task: Callable[..., Task], design_keys: D
     task = make_task()
     layout = task.profile()
     encryptors = [PoolEncryptor(sign(task, design_keys.signing).encode(), ready=8) for _ in range(2)]
-    while encryptors[0].pool_size() < 8:
-        time.sleep(0.01)  # polls; nothing depends on its length
+    until(lambda: encryptors[0].pool_size() >= 8)
     rng = np.random.default_rng(3)
     reports = [Slots(rng.integers(0, 2**30, 128), number, number % 2) for number in range(24)]
     total = Accumulator(task.key(), layout, capacity=100)
@@ -35,5 +34,4 @@ def test_sums_of_a_pool_are_exact(make_task: Callable[..., Task], design_keys: D
     opened = unpack(design_keys.paillier.decrypt(total.to_bytes(), layout), layout)
     assert (opened.bins == sum(each.bins for each in reports)).all()
     assert (opened.unfilled, opened.real_reports) == (sum(range(24)), 12)
-    while encryptors[1].pool_size() < 8:
-        time.sleep(0.01)  # polls
+    until(lambda: encryptors[1].pool_size() >= 8)

@@ -268,6 +268,7 @@ def test_the_service_is_as_its_document_says(service: HttpService, tmp_path: Pat
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Tested: 6" in run.stdout, "all but the document itself"

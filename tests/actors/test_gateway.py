@@ -89,9 +89,9 @@ def service(
     async def made() -> LocalBackend:  # in the loop's thread, where SQLite will be used
         return LocalBackend(tmp_path, signed)
 
-    backend = asyncio.run_coroutine_threadsafe(made(), loop).result()
+    backend = asyncio.run_coroutine_threadsafe(made(), loop).result(30)
     gateway = Gateway(Intake(signed, backend, most_reports=8, key=SERVICE_KEY))
-    port = asyncio.run_coroutine_threadsafe(gateway.start("127.0.0.1", 0), loop).result()
+    port = asyncio.run_coroutine_threadsafe(gateway.start("127.0.0.1", 0), loop).result(30)
     sealer = Sealer(task, "Test GPU", Encryptor(task.key(), task.profile()))
 
     def seal(value: int = 3, *, names: int = 20, hours_ago: float = 0) -> bytes:
@@ -104,7 +104,7 @@ def service(
         return encode(report, task.service_key)
 
     yield Service(port, task, backend, seal)
-    asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result()
+    asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result(120)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -315,7 +315,7 @@ def test_a_compressed_body_is_refused_unread(service: Service) -> None:
 def test_garbage_leaves_no_address_in_the_logs(
     service: Service, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_connection(("127.0.0.1", service.port)) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
         connection.sendall(b"POST /tasks/x/reports HTTP/1.1\r\nContent-Length: -5\r\n\r\nbody of a client")
         assert connection.recv(100)
     assert "127.0.0.1" not in caplog.text + "".join(capfd.readouterr())

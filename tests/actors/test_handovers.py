@@ -125,7 +125,8 @@ def attempt(handovers: HandOvers) -> tuple[list[int], list[int]]:
     """Tick and wait for the attempt that it began; batches handed over and those that failed."""
     handovers.tick()
     if handovers._thread:
-        handovers._thread.join()
+        handovers._thread.join(300)
+        assert not handovers.is_running
     ended = handovers.ended()
     return [each.batch for one in ended for each in one.handed_over], [b for one in ended for b in one.failed]
 
@@ -300,8 +301,8 @@ def test_two_never_run_at_once_by_hand_or_not(world: World) -> None:
         assert handovers._thread is running
         assert handovers.state()["running"]
         assert not world.releaser.desk.lines()
-    other.join()
-    running.join()
+    other.join(300)
+    running.join(300)
     (done,) = handovers.ended()
     assert [each.encode() for each in done.handed_over] == by_hand
     assert world.released() == [batch]

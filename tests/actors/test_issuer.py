@@ -154,7 +154,7 @@ def test_killed_at_any_write_no_token_is_lost_or_spent_twice(
     (tmp_path / "task").write_bytes(running.task.encode())
     program = Path(__file__).parents[1] / "release" / "crashing_purse.py"
     command = [sys.executable, program, tmp_path, running.url, credential.hex(), step, when]
-    died = subprocess.run(command, check=False)
+    died = subprocess.run(command, check=False, timeout=300)
     assert died.returncode == 9
     purse = running.purse(credential, path=tmp_path / "tokens.sqlite")
     purse.fill()

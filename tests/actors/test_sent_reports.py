@@ -51,7 +51,8 @@ def live(home: Path, when: str) -> int:
     program = Path(__file__).parent / "sending_client.py"
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, program, home, when]
-    return subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, check=False, env=environment, timeout=300).returncode
 
 
 def sent_by(home: Path) -> Counter[tuple[bytes, int]]:

@@ -51,7 +51,7 @@ async def answers(port: int, count: int = 40) -> Counter[str]:
     """Who answers so many new connections."""
 
     def ask() -> str:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/") as answer:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/", timeout=30) as answer:
             return str(answer.read().decode())
 
     return Counter([await asyncio.to_thread(ask) for _ in range(count)])
@@ -112,7 +112,7 @@ def test_a_program_that_shares_its_port_is_not_joined_by_the_first_one() -> None
 def joined_as(port: int, user: int) -> bool:
     """Whether a program of that user that asks to share the port may listen there."""
     command = [sys.executable, "-I", "-c", JOIN, str(port), str(user)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode:
         assert "Address already in use" in done.stderr, done.stderr
     return done.returncode == 0

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from penrose_ray.actors.state_directory import StateDirectory, SwitchedOff
 from penrose_ray.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 HOLDER = """
@@ -67,16 +69,20 @@ def fill(state: StateDirectory) -> None:
     (state.path / "tls" / "1.ring").unlink()
 
 
-def holder(state: StateDirectory, kind: str = "plain") -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+@contextmanager
+def holder(state: StateDirectory, kind: str = "plain") -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
         [sys.executable, "-c", HOLDER, kind, state.path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "locked\n"
-    return process
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "locked\n"
+            yield process
+        finally:
+            process.kill()  # where the test has failed: its end is waited for
 
 
 def test_all_that_clients_write_goes_and_the_directory_with_it(state: StateDirectory) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,12 @@ def prometheus(home: Path, gateway: str) -> Iterator[int]:
         try:
             assert process.stderr is not None
             found = (re.search(r'"Listening on" address=127\.0\.0\.1:(\d+)', line) for line in process.stderr)
-            yield next(int(each[1]) for each in found if each)
+            late = threading.Timer(DEADLINE_S, process.kill)
+            late.start()
+            port = next((int(each[1]) for each in found if each), 0)
+            late.cancel()
+            assert port, "Prometheus does not say where it listens"
+            yield port
         finally:
             process.kill()
 

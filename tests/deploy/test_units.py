@@ -45,6 +45,7 @@ def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
         env={**os.environ, "LC_ALL": "C"},
     )
 

@@ -29,7 +29,9 @@ def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
     tool = shutil.which("promtool")
     if tool is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
-    return subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [tool, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.fixture(scope="module")

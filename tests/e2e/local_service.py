@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from multiprocessing.connection import Client as Connect
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from penrose_ray.types import ReportId
 
 HERE = Path(__file__).parent
+_MOST_S = 300.0
 
 
 class ShardProcess:
@@ -55,8 +57,10 @@ class ShardProcess:
         self._connection = self._connected(socket)
 
     def _connected(self, socket: Path) -> Connection:
+        deadline = time.monotonic() + _MOST_S
         while True:
             assert self._process.poll() is None, "the shard's process ended at start"
+            assert time.monotonic() < deadline, "the shard's process does not listen"
             try:
                 return Connect(str(socket), family="AF_UNIX")
             except (FileNotFoundError, ConnectionRefusedError):  # it does not listen yet
@@ -65,6 +69,7 @@ class ShardProcess:
     def call(self, method: str, *arguments: object) -> object:
         try:
             self._connection.send((method, arguments))
+            assert self._connection.poll(_MOST_S), f"the shard's process does not answer {method}"
             return self._connection.recv()
         except (OSError, EOFError) as error:
             raise TransportError(f"the shard is gone: {error}", remedy="again") from error

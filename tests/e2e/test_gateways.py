@@ -58,7 +58,7 @@ def counts(service: Topology, metric: str) -> dict[tuple[str, str], float]:
     return {
         (name, labels[-1]): value
         for name, handle in service.gateways.handles.items()
-        for labels, value in ask(handle.counted.remote()).get(metric, {}).items()
+        for labels, value in ask(handle.counted.remote(), 300).get(metric, {}).items()
     }
 
 
@@ -141,7 +141,7 @@ def test_all_forget_classes_when_one_is_split(service: Topology) -> None:
 
 def kill(service: Topology, names: Sequence[str]) -> None:
     for name in names:
-        os.kill(ask(service.gateways.handles[name].pid.remote()), signal.SIGKILL)
+        os.kill(ask(service.gateways.handles[name].pid.remote(), 300), signal.SIGKILL)
 
 
 def listening(service: Topology) -> list[str]:

@@ -120,7 +120,7 @@ def test_rows_go_sums_move_to_the_archive_and_the_disk_s_mark_stops_new_reports(
         f"{service.url}/tasks/{service.task.task_id.hex()}/reports", data=world.records[OLD + FRESH]
     )
     with pytest.raises(HTTPError) as caught:
-        urllib.request.urlopen(request)  # noqa: S310 - the service's own
+        urllib.request.urlopen(request, timeout=30)  # noqa: S310 - the service's own
     with caught.value as answer:
         problem = json.loads(answer.read())
         assert (answer.code, answer.headers["Retry-After"]) == (429, "1")

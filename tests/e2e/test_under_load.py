@@ -12,6 +12,7 @@ import pytest
 from e2e.reports import one_bin_each, opened_bins
 from e2e.service_config import settings_in
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import until
 
 from penrose_ray.actors.thinner import Thinner
 from penrose_ray.actors.topology import build
@@ -43,7 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, design_keys: DesignKeys) -
 
 
 def metrics(service: Topology) -> dict[tuple[str, ...], float]:
-    with urllib.request.urlopen(f"{service.url}/metrics") as answer:  # noqa: S310 - the service's own
+    with urllib.request.urlopen(f"{service.url}/metrics", timeout=30) as answer:  # noqa: S310 - the service's own
         page = answer.read().decode()
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -57,13 +58,18 @@ def send_all(service: Topology, records: list[bytes]) -> int:
 
     def send(record: bytes) -> int:
         uploader, asked = HttpUploader(service.url, service.task.task_id), 0
-        while True:
+
+        def taken() -> bool:
+            nonlocal asked
             try:
                 uploader.send(record)
             except BusyError:
                 asked += 1
-            else:
-                return asked
+                return False
+            return True
+
+        until(taken)
+        return asked
 
     with ThreadPoolExecutor(THREADS) as pool:
         return sum(pool.map(send, records))
