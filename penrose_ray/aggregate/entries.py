@@ -139,8 +139,10 @@ def stored(db: sqlite3.Connection, *, after: int = 0) -> Iterator[Entries]:
     at = -1
     sql = "SELECT first, entries, crc FROM report_index WHERE last > ? AND first > ? ORDER BY first LIMIT 1"
     while found := db.execute(sql, (after, at)).fetchone():
-        at, raw, crc = found
-        if not isinstance(raw, bytes) or zlib.crc32(raw) != crc or len(raw) % ENTRY.itemsize:
+        before, (at, raw, crc) = at, found
+        if at <= before:  # of a damaged tree SQLite gives rows in any order, the same ones for ever
+            raise DamagedRowError("the order of the index of reports")
+        if not raw or not isinstance(raw, bytes) or zlib.crc32(raw) != crc or len(raw) % ENTRY.itemsize:
             raise DamagedRowError("the index of reports")
         yield np.frombuffer(raw, dtype=ENTRY)
 

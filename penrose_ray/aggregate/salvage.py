@@ -156,7 +156,8 @@ def _copy_rows(path: Path, journal: Journal, *, purging: int) -> set[str]:
 def _copy_blocks(old: sqlite3.Connection, journal: Journal, *, purging: int) -> set[str]:
     """Copy the reports of whole blocks; the ids copied."""
     saved: set[str] = set()
-    for (first,) in _all(old, "SELECT first FROM report_blocks ORDER BY first"):
+    # all numbers first: after an error in a damaged tree, a query that still runs begins anew at an old place
+    for (first,) in list(_all(old, "SELECT first FROM report_blocks ORDER BY first")):
         with suppress(DamagedRowError, sqlite3.DatabaseError):
             found = block_at(old, first)
             if found and found[1] != purging:

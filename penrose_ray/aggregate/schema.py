@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penrose_ray.aggregate.entries import block_at, entries_of, put, put_record
-from penrose_ray.aggregate.rows import ROW_COLUMNS, row_from
+from penrose_ray.aggregate.rows import ROW_COLUMNS, DamagedRowError, row_from
 from penrose_ray.errors import JournalError, JournalVersionError
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ def _index_rows(db: sqlite3.Connection) -> None:
         entries = entries_of([row_from(values) for values in page], 0)
         entries["arrival"] = [values[0] for values in page]
         put(db, entries)
+        if page[-1][0] <= at:
+            raise DamagedRowError("the order of the reports")
         at = page[-1][0]
 
 

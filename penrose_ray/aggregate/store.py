@@ -159,12 +159,16 @@ class Journal:
                 found = self._db.execute(sql, (at,)).fetchone()
                 if found is None:
                     return
+                if found[0] <= at:
+                    raise DamagedRowError("the order of the blocks of reports")
                 at = found[0]
                 numbered = self._block_rows(at, choice, after)
             yield from numbered
 
     def _block_rows(self, first: int, choice: Choice | None, after: int) -> list[tuple[int, Row]]:
-        entries = next(stored(self._db, after=first - 1))
+        entries = next(stored(self._db, after=first - 1), None)
+        if entries is None or entries["arrival"][0] != first:
+            raise DamagedRowError("the index of reports")
         taken = entries["arrival"] > after
         if choice is not None and taken.any():
             taken &= choice(entries)
@@ -178,6 +182,8 @@ class Journal:
         sql = f"SELECT {ROW_COLUMNS} FROM single_reports WHERE"
         if choice is None:
             while page := self._read(f"{sql} arrival > ? ORDER BY arrival LIMIT {_PAGE}", (after,)):
+                if page[-1][0] <= after:
+                    raise damaged(self.path, "the order of its reports is not what was written")
                 yield from page
                 after = page[-1][0]
             return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penrose_ray.aggregate.arrival import Outcome
+from penrose_ray.aggregate.block import Block
 from penrose_ray.aggregate.salvage import salvage
 from penrose_ray.aggregate.service import ShardService
 from penrose_ray.clock import ManualClock
@@ -130,6 +134,36 @@ def test_every_damaged_page_is_detected_and_the_rest_is_saved(
     assert sum(losses) == 120
 
 
+def test_a_tree_without_order_ends_in_an_error_and_no_loop(
+    tmp_path: Path, task: Task, reports: Reports
+) -> None:
+    """A journal that was closed is not verified when it is opened; SQLite trusts the order on a page."""
+    path = tmp_path / "shard"
+    with opened(path, task) as shard:
+        for number in range(6):
+            shard.accept([reports.one(number)])
+        for number in range(6, 12):
+            shard.accept_block(Block.of([reports.one(number)]))
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        roots = dict(database.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'"))
+    whole = path.read_bytes()
+    told: Counter[str] = Counter()
+    for table in ("single_reports", "report_blocks", "report_index"):
+        start = (roots[table] - 1) * PAGE
+        cells = int.from_bytes(whole[start + 3 : start + 5], "big")
+        pointers = [slice(at, at + 2) for at in range(start + 8, start + 8 + 2 * cells, 2)]
+        for one, other in itertools.combinations(pointers, 2):
+            raw = bytearray(whole)
+            raw[one], raw[other] = raw[other], raw[one]
+            path.write_bytes(raw)
+            try:
+                with opened(path, task) as shard:
+                    list(shard._core.journal.rows())
+            except JournalError as error:
+                told[table] += "order" in error.message
+    assert set(+told) == {"single_reports", "report_blocks", "report_index"}
+
+
 def test_a_changed_bit_in_a_ciphertext_is_named(tmp_path: Path, task: Task, reports: Reports) -> None:
     path = tmp_path / "shard"
     raw = bytearray(many(path, task, reports)[""])
@@ -138,7 +172,7 @@ def test_a_changed_bit_in_a_ciphertext_is_named(tmp_path: Path, task: Task, repo
     with pytest.raises(JournalError, match=reports.one(77).report_id.hex()):
         opened(path, task)
     program = [sys.executable, "-m", "penrose_ray.aggregate.salvage", str(path)]
-    result = subprocess.run(program, capture_output=True, text=True, check=True)
+    result = subprocess.run(program, capture_output=True, text=True, check=True, timeout=300)
     assert result.stdout == (
         f"119 reports saved in {path}, 1 lost; before: {path}.damaged\n"
         f"lost: {reports.one(77).report_id.hex()}\n"
@@ -152,7 +186,7 @@ def test_salvage_of_something_else_fails_with_its_exit_code(tmp_path: Path) -> N
     path = tmp_path / "shard"
     path.write_bytes(b"no journal" * 1000)
     program = [sys.executable, "-m", "penrose_ray.aggregate.salvage", str(path)]
-    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    result = subprocess.run(program, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 50
     assert re.search(r"The task of .*shard cannot be read", result.stderr)
     assert path.exists()
