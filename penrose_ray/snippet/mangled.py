@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_LENGTH = re.compile(r"(\d+)(?=[A-Za-z_])")
+_LENGTH = re.compile(r"(\d{1,9})(?=[A-Za-z_])")  # a longer number is no length, nor a position
 _ABBREVIATION = re.compile(r"DF\d+_|D[a-z]|[ST][0-9A-Z]*_|S[a-z]")
 _OPENING = frozenset("INXJ")
 _BUILTIN = {

@@ -55,7 +55,7 @@ _NOT_IDENTITY = frozenset(
     {"const", "volatile", "unsigned", "signed", "true", "false", "enum", "void", "array", "Array"}
 )
 _OPERATOR = re.compile(r"([\w.]+\|\w+\|)([efrmv])\|([\dx.>]*)\|([csb])")
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"\d{1,18}")  # Python refuses to read a number of thousands of digits
 _SIZE_CLASS = 4
 
 

@@ -85,6 +85,15 @@ def test_a_mangled_name_gives_the_function_and_its_arguments() -> None:
     assert canonical("_Zzz") == "_Zzz"
 
 
+@pytest.mark.parametrize("digits", [19, 25, 5000])
+def test_a_number_that_is_too_large_for_a_length_or_a_size_is_no_error(digits: int) -> None:
+    number = "9" * digits
+
+    assert canonical(f"_Z{number}gemm") == f"_Z{number}gemm"
+    assert canonical(f"_Z4gemmI{number}relu") == "gemm<relu>"
+    assert canonical(f"addmm|f32|m|{number}|b").startswith("addmm|f32|m|")
+
+
 def test_architectures_are_folded_on_demand() -> None:
     policy = NamePolicy(architectures="fold")
 
