@@ -17,6 +17,8 @@ _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-O2", "-Wall", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl", "-lpthread")
 _REMEDY = "Install one, with `apt-get install gcc libc6-dev` on Debian or Ubuntu."
+_REMEDY_SLOW = "Try again when the machine is less busy."
+_COMPILE_S = 300.0
 
 
 def cache_directory() -> Path:
@@ -48,7 +50,14 @@ def shared_library(package: str, name: str, *flags: str) -> Path:
     with resources.as_file(sources) as folder, tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch) / target.name
         command = [compiler, *_FLAGS, "-o", str(built), str(folder / f"{name}.c"), *flags, *_LIBRARIES]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own sources
+        try:
+            done = subprocess.run(  # noqa: S603 - our own sources
+                command, capture_output=True, text=True, check=False, timeout=_COMPILE_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SourceError(
+                f"{compiler} has not compiled {name}.c in {_COMPILE_S:.0f} s.", remedy=_REMEDY_SLOW
+            ) from error
         if done.returncode:
             raise SourceError(f"{compiler} failed on {name}.c: {done.stderr.strip()[:500]}.", remedy=_REMEDY)
         built.replace(target)

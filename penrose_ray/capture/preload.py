@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 OPENCL_LIBRARY = "opencl_preload"
 _ASK_VENDOR = "from penrose_ray.capture.opencl_device import *; print(vendor_of(pick_device()))"
+_ASK_S = 120.0
 
 
 def opencl_environment(directory: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -40,7 +41,14 @@ def opencl_ring_source(directory: Path, *, vendor: str | None = None, keep_marks
 
 def _vendor() -> str:
     """Asked in a process that ends: an OpenCL library once loaded keeps 50 MB and more."""
-    asked = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", _ASK_VENDOR], capture_output=True, text=True, check=False
-    )
+    try:
+        asked = subprocess.run(  # noqa: S603 - our own code
+            [sys.executable, "-c", _ASK_VENDOR],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_ASK_S,
+        )
+    except subprocess.TimeoutExpired:  # a driver that hangs
+        return "unknown"
     return asked.stdout.strip() if asked.returncode == 0 else "unknown"

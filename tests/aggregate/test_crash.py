@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,7 +47,9 @@ def attempt(tmp_path_factory: pytest.TempPathFactory, task: Task, reports: Repor
     folder = tmp_path_factory.mktemp("crash")
     library = folder / "stop_at.so"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "stop_at.c"), "-ldl"], check=True
+        [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "stop_at.c"), "-ldl"],
+        check=True,
+        timeout=300,
     )
     (folder / "task").write_bytes(msgspec.msgpack.encode(task))
     (folder / "reports").write_bytes(msgspec.msgpack.encode([astuple(reports.one(n)) for n in NUMBERS]))
@@ -56,6 +60,7 @@ def attempt(tmp_path_factory: pytest.TempPathFactory, task: Task, reports: Repor
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        start_new_session=True,
     )
     assert child.stdin
     assert child.stdout
@@ -64,6 +69,7 @@ def attempt(tmp_path_factory: pytest.TempPathFactory, task: Task, reports: Repor
     def run(journal: Path, allowed: int, error: int) -> tuple[int, int, set[int]]:
         stdin.write(f"{journal} {allowed} {error}\n")
         stdin.flush()
+        assert select.select([stdout], [], [], 300)[0], f"no answer to {journal} {allowed} {error}"
         status, _, told = stdout.readline().strip().partition(" ")
         calls = re.search(r"calls=(\d+)", told)
         acknowledged = {int(number) for number in told.split("calls=")[0].split()}
@@ -73,8 +79,14 @@ def attempt(tmp_path_factory: pytest.TempPathFactory, task: Task, reports: Repor
         yield run
     finally:
         stdin.close()
-        child.wait(timeout=120)
-        stdout.close()
+        try:
+            child.wait(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # its fork too
+            child.wait()
+            raise
+        finally:
+            stdout.close()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import until
 
 from penrose_ray.aggregate.arrival import Outcome
 from penrose_ray.aggregate.service import ShardService
@@ -33,7 +34,7 @@ def test_callers_that_wait_are_committed_together(
             commits.append(len(rows))
             if len(commits) == 1:
                 started.set()
-                assert go_on.wait(timeout=30)
+                assert go_on.wait(timeout=300)
             record(rows)
 
         monkeypatch.setattr(journal, "record", slow_first)
@@ -44,16 +45,15 @@ def test_callers_that_wait_are_committed_together(
             arrivals = [reports.one(number), reports.one(number - number % 2)]
             outcomes[number] = [answer.outcome for answer in shard.accept(arrivals)]
 
-        threads = [threading.Thread(target=call, args=(number,)) for number in range(10)]
+        threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(10)]
         threads[0].start()
-        assert started.wait(timeout=30)
+        assert started.wait(timeout=300)
         for thread in threads[1:]:
             thread.start()
-        while len(shard._inbox) < 9:
-            threading.Event().wait(0.001)
+        until(lambda: len(shard._inbox) == 9)
         go_on.set()
         for thread in threads:
-            thread.join()
+            thread.join(timeout=300)
         assert commits == [1, 9]
         counted = Counter(outcome for each in outcomes.values() for outcome in each)
         assert counted == {Outcome.ACCEPTED: 10, Outcome.KNOWN: 10}

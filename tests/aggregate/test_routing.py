@@ -54,6 +54,7 @@ def test_another_process_with_another_hash_seed_agrees() -> None:
         capture_output=True,
         text=True,
         env={"PYTHONHASHSEED": "7"},
+        timeout=300,
     )
     assert result.stdout.strip().split(",") == table(SHARDS)
 

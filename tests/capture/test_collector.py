@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from waiting import until
 
 from penrose_ray.capture.collector import Collector, Forwarder
 from penrose_ray.capture.events import EventBatch
@@ -94,8 +95,7 @@ def test_armed_launches_are_measured_by_every_rank(rank_file: Callable[[int, int
     with Collector(sources[0].counters, TOKEN) as collector:
         collector.arm([2, 11], collector.counters)
         forwarders = [Forwarder(source, collector.address, TOKEN) for source in sources]
-        while collector.ranks < 2:
-            collector.poll(1)
+        until(lambda: collector.ranks == 2, lambda: collector.poll(1))
         for forwarder in forwarders:
             forwarder.forward()
         batch = _gather(collector, 40)

@@ -42,14 +42,17 @@ def injected(tmp_path: Path, rings: Path) -> dict[str, str]:
         pytest.skip("no C compiler on this machine")
     standin = Path(__file__).with_name("cupti_standin.c")
     subprocess.run(
-        [compiler, *flags, "-shared", "-fPIC", "-o", tmp_path / "libcupti.so.13", standin], check=True
+        [compiler, *flags, "-shared", "-fPIC", "-o", tmp_path / "libcupti.so.13", standin],
+        check=True,
+        timeout=300,
     )
     return cuda_environment(rings, {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
 
 
 def _run(environment: dict[str, str], program: str = PROGRAM, *before: str) -> str:
     command = [*before, sys.executable, "-c", program]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300)
+    return done.stdout
 
 
 def _drain(source: EventSource) -> EventBatch:
@@ -112,7 +115,8 @@ def test_child_after_fork_and_exec_has_a_ring_of_its_own(injected: dict[str, str
 def test_program_in_a_pid_namespace_of_its_own_is_captured(injected: dict[str, str], rings: Path) -> None:
     unshare = shutil.which("unshare")
     apart = [unshare or "", "--pid", "--fork", "--user", "--map-current-user"]
-    if unshare is None or subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+    trial = [*apart, "true"]
+    if unshare is None or subprocess.run(trial, check=False, capture_output=True, timeout=300).returncode:
         pytest.skip("this machine lets nobody make a PID namespace")
     with cuda_ring_source(rings) as source:
         _run(injected, PROGRAM, *apart)

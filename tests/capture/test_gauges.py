@@ -194,11 +194,13 @@ def _ask_nvml(folder: Path, init: int | None, *options: str) -> list[object]:
     if init is not None:
         library = folder / "libnvidia-ml.so.1"
         subprocess.run(
-            [compiler, f"-DINIT={init}", *options, "-shared", "-fPIC", "-o", library, NVML], check=True
+            [compiler, f"-DINIT={init}", *options, "-shared", "-fPIC", "-o", library, NVML],
+            check=True,
+            timeout=300,
         )
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "-c", ASK], env=environment, check=True, capture_output=True, text=True
+        [sys.executable, "-c", ASK], env=environment, check=True, capture_output=True, text=True, timeout=300
     )
     answer: list[object] = json.loads(done.stdout)
     return answer

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,13 +171,14 @@ def test_ever_new_sizes_cost_bounded_memory(
 
 def test_polling_while_the_program_runs_loses_nothing() -> None:
     with OpenCLSource() as source:
-        program = threading.Thread(target=lambda: stencil.run(lambda: False, max_steps=300))
+        program = threading.Thread(target=lambda: stencil.run(lambda: False, max_steps=300), daemon=True)
         source.arm(range(0, 3000, 7), source.counters)
         program.start()
         parts = []
+        deadline = time.monotonic() + 300
         while program.is_alive():
+            assert time.monotonic() < deadline, "the program does not end"
             parts.append(source.poll(64))
-        program.join()
         source.stop()
         while not source.exhausted:
             parts.append(source.poll(64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -69,7 +70,11 @@ def _run(
 ) -> subprocess.CompletedProcess[bytes]:
     environment = {**opencl_environment(directory), **variables}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(steps), end], env=environment, check=False, capture_output=True
+        [sys.executable, "-c", PROGRAM, str(steps), end],
+        env=environment,
+        check=False,
+        capture_output=True,
+        timeout=300,
     )
 
 
@@ -131,7 +136,8 @@ def test_two_processes_are_told_apart(tmp_path: Path) -> None:
 def test_program_runs_on_without_a_ring_directory(tmp_path: Path) -> None:
     environment = opencl_environment(tmp_path / "rings")
     (tmp_path / "rings").rmdir()
-    done = subprocess.run([sys.executable, "-c", PROGRAM, "3", "exit"], env=environment, check=False)
+    command = [sys.executable, "-c", PROGRAM, "3", "exit"]
+    done = subprocess.run(command, env=environment, check=False, timeout=300)
     assert done.returncode == 0
 
 
@@ -139,7 +145,8 @@ def test_program_runs_on_without_a_ring_directory(tmp_path: Path) -> None:
 def test_directory_that_others_can_enter_is_refused_by_both_sides(tmp_path: Path) -> None:
     environment = opencl_environment(tmp_path / "rings")
     (tmp_path / "rings").chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", PROGRAM, "3", "exit"], env=environment, check=False)
+    command = [sys.executable, "-c", PROGRAM, "3", "exit"]
+    done = subprocess.run(command, env=environment, check=False, timeout=300)
     assert done.returncode == 0
     assert list((tmp_path / "rings").iterdir()) == []
     with pytest.raises(SourceError, match="not a private directory"):
@@ -249,6 +256,7 @@ def test_paused_program_notes_nothing_and_goes_on_behind_a_gap(tmp_path: Path) -
         def steps(count: int) -> None:
             program.stdin.write(b"%d\n" % count)
             program.stdin.flush()
+            assert select.select([program.stdout], [], [], 300)[0], f"no answer to {count} steps"
             assert program.stdout.readline() == b"%d\n" % count
 
         source.arm(range(300), source.counters)
@@ -262,7 +270,7 @@ def test_paused_program_notes_nothing_and_goes_on_behind_a_gap(tmp_path: Path) -
         assert source.spent_ns == spent_ns
         source.pause(paused=False)
         steps(100)
-        program.communicate()
+        program.communicate(timeout=300)
         batch = _drain(source)
         health = source.health()
     assert batch.seq.tolist() == list(range(100, 200))
@@ -313,7 +321,8 @@ def test_child_after_fork_and_exec_has_a_ring_of_its_own(tmp_path: Path) -> None
     )
     with opencl_ring_source(tmp_path / "rings") as source:
         environment = opencl_environment(tmp_path / "rings", os.environ)
-        assert subprocess.run([sys.executable, "-c", nested], env=environment, check=False).returncode == 0
+        command = [sys.executable, "-c", nested]
+        assert subprocess.run(command, env=environment, check=False, timeout=300).returncode == 0
         assert len(_drain(source)) == 8
 
 
@@ -322,11 +331,12 @@ def test_program_in_a_pid_namespace_of_its_own_is_captured(tmp_path: Path) -> No
     """There the program is process 1 to itself; the lock on its ring tells whether it lives all the same."""
     unshare = shutil.which("unshare")
     apart = [unshare or "", "--pid", "--fork", "--user", "--map-current-user"]
-    if unshare is None or subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+    trial = [*apart, "true"]
+    if unshare is None or subprocess.run(trial, check=False, capture_output=True, timeout=300).returncode:
         pytest.skip("this machine lets nobody make a PID namespace")
     with opencl_ring_source(tmp_path / "rings") as source:
         environment = opencl_environment(tmp_path / "rings")
         command = [*apart, sys.executable, "-c", PROGRAM, "6", "kill"]
-        subprocess.run(command, env=environment, check=False)
+        subprocess.run(command, env=environment, check=False, timeout=300)
         assert len(_drain(source)) == 12
         assert source.writers == 0

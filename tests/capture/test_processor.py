@@ -169,8 +169,9 @@ def test_filling_and_digesting_in_two_threads_loses_nothing() -> None:
     filler = threading.Thread(target=fill)
     filler.start()
     taken: list[int] = []
-    while len(taken) < total:
+    is_filling = True
+    while is_filling:
+        is_filling = filler.is_alive()  # before the take that is the last one then
         batch = processor.take()
         taken += batch.correlation.tolist() if batch is not None else []
-    filler.join()
     assert taken == list(range(1, total + 1))

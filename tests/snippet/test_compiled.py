@@ -192,7 +192,12 @@ def test_importing_snippets_compiles_nothing_and_loads_nothing_heavy(tmp_path: P
     program = "import sys, penrose_ray.snippet; print(*sys.modules)"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     loaded = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     ).stdout
     assert {"llvmlite", "gmpy2", "ray", "pandas"}.isdisjoint(loaded.split())
     assert list(tmp_path.iterdir()) == []

@@ -70,7 +70,7 @@ class Nvml(Gauges):
         if compiler is None:
             pytest.skip("no C compiler on this machine")
         path = self.folder / "libnvidia-ml-standin.so"
-        subprocess.run([compiler, "-DINIT=0", "-shared", "-fPIC", "-o", path, NVML], check=True)
+        subprocess.run([compiler, "-DINIT=0", "-shared", "-fPIC", "-o", path, NVML], check=True, timeout=300)
         self.driver = self.pynvml.nvmlLib = ctypes.CDLL(str(path))
         self.pynvml._nvmlGetFunctionPointer_cache.clear()
         self.clock = ManualClock()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from capture.rigs.base import CAPACITY, Rig
+from waiting import until
 
 from penrose_ray.capture.collector import Collector, Forwarder
 from penrose_ray.capture.cupti_source import CuptiSource
@@ -240,15 +241,13 @@ class Collected(Rig):
         expected = self.collector.health().seen + len(correlations)
         self.rank.report(correlations)
         assert forwarder.forward() == len(correlations)
-        while self.collector.health().seen < expected:
-            self.collector.receive()
+        until(lambda: self.collector.health().seen >= expected, self.collector.receive)
 
     def _connected(self) -> Forwarder:
         if self.forwarder is None or not self.collector.ranks:
             self.tear_down()
             self.forwarder = Forwarder(self.rank, self.collector.address, bytes(16))
-            while not self.collector.ranks:
-                self.collector.poll(0)
+            until(lambda: self.collector.ranks, lambda: self.collector.poll(0))
         return self.forwarder
 
     def cut_short(self, count: int) -> int:
@@ -256,8 +255,7 @@ class Collected(Rig):
         forwarder = self._connected()
         forwarder._connection.sendall(b"\xff\x00\x00\x00half a message")
         forwarder.close()
-        while self.collector.ranks:
-            self.collector.receive()
+        until(lambda: not self.collector.ranks, self.collector.receive)
         return count - 1
 
     def repeat(self, count: int) -> int:
