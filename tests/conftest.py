@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 # a timing never decides a test
 settings.register_profile("penrose", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penrose")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell, for what runs behind it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TEST_KEYS = Path(__file__).parent / "vectors" / "test_keys.json"
 
